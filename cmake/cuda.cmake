@@ -3,7 +3,8 @@
 set(QN_CUDA auto CACHE STRING "build the library for NVIDIA GPUs: auto (where nvcc is found), on, off")
 set(QN_CUDA_ARCHS "80;90a" CACHE STRING "kinds of GPUs that it has code for; later ones get it from PTX of the last")
 find_program(QN_NVCC nvcc HINTS /usr/local/cuda/bin)
-if(QN_CUDA STREQUAL off OR (QN_CUDA STREQUAL auto AND NOT QN_NVCC))
+if(QN_CUDA STREQUAL off OR (QN_CUDA STREQUAL auto AND (NOT QN_NVCC OR QN_SANITIZE OR QN_FUZZ)))
+  add_custom_target(quern_cuda) # nothing to build
   return()
 endif()
 if(NOT QN_NVCC)

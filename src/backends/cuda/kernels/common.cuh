@@ -68,10 +68,12 @@ struct TypeSize {
 static __host__ __device__ inline TypeSize type_size(int type) {
     switch (type) {
 #define TYPE(name, gguf, block, bytes, safetensors, support)                                       \
-    case QN_TYPE_##name: return {block, bytes};
+    case QN_TYPE_##name:                                                                           \
+        return {block, bytes};
 #include "quant/types.def"
 #undef TYPE
-    default: return {1, 1};
+    default:
+        return {1, 1};
     }
 }
 // The same of a weight on the card.

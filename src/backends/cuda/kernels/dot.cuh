@@ -60,8 +60,8 @@ static __device__ inline float block_scaled(const Group &g, const Sums &s, int t
     t = sum_of_8(t);
     float v = g.S * (float)t;
     if (has_offsets(type)) {
-        int o = halved ? g.offset[0] * s.a[0] + g.offset[1] * s.a[1]
-                       : g.offset[0] * (s.a[0] + s.a[1]);
+        int o =
+            halved ? g.offset[0] * s.a[0] + g.offset[1] * s.a[1] : g.offset[0] * (s.a[0] + s.a[1]);
         o = sum_of_8(o);
         v = fmaf(-g.M, (float)o, v);
     }
@@ -111,9 +111,10 @@ static __device__ inline void dot_ints(float y[ROWS], const unsigned char *const
         Group g = {};
         if (is_there) read_group(g, w + b * w_bytes, type, j);
         const int64_t at = b < blocks ? b : blocks - 1;
-        const int n_groups = (int)ceil_div(
-            n - at * QN_CUDA_BLOCK < QN_CUDA_BLOCK ? n - at * QN_CUDA_BLOCK : (int64_t)QN_CUDA_BLOCK,
-            (int64_t)32);
+        const int n_groups =
+            (int)ceil_div(n - at * QN_CUDA_BLOCK < QN_CUDA_BLOCK ? n - at * QN_CUDA_BLOCK
+                                                                 : (int64_t)QN_CUDA_BLOCK,
+                          (int64_t)32);
         for (int r = 0; r < ROWS; r++) {
             const unsigned char *block = x[r] + at * x_bytes;
             Sums s = {};

@@ -11,8 +11,8 @@ static __device__ inline float activate(float x, int act) {
 
 // Rows first ... of x; parts count as rows.
 template <int ROWS>
-static __device__ inline void rows_at(const unsigned char *to[ROWS], const Operand &x, int64_t first,
-                                      int64_t n) {
+static __device__ inline void rows_at(const unsigned char *to[ROWS], const Operand &x,
+                                      int64_t first, int64_t n) {
     for (int r = 0; r < ROWS; r++) {
         const int64_t i = first + r < n ? first + r : n - 1;
         to[r] = part_at(x, i / x.parts, i % x.parts);
@@ -44,7 +44,8 @@ static __global__ void __launch_bounds__(THREADS, ROWS == 1 ? 5 : 3)
     const float y = few_dots_of<ROWS>(t.in[i], at, rows, room);
     const Place<ROWS> place(first, n);
     if (place.is_there)
-        ((float *)part_at(t.out[0], place.row / x.parts, place.row % x.parts))[o + place.output] = y;
+        ((float *)part_at(t.out[0], place.row / x.parts, place.row % x.parts))[o + place.output] =
+            y;
 }
 
 // Two outputs for each block of threads: see few_pairs_of.
@@ -151,13 +152,15 @@ bool few_gated_launch(const Task *task, cudaStream_t stream) {
 }
 
 bool few_head_launch(const Task *task, cudaStream_t stream) {
-    if (!is_few(task->in[0], task->rows) || !few_takes(task->in[1], task->in[1].parts)) return false;
+    if (!is_few(task->in[0], task->rows) || !few_takes(task->in[1], task->in[1].parts))
+        return false;
     BY_ROWS(few_head, task->in[1].parts, task->rows);
     return true;
 }
 
 static bool is_few_experts(const Task *task, const Operand &x, const Operand &out) {
-    return x.form == QN_WORD_i12_256 && task->rows * out.parts <= 65535 && out.width % FEW_OUTS == 0;
+    return x.form == QN_WORD_i12_256 && task->rows * out.parts <= 65535 &&
+           out.width % FEW_OUTS == 0;
 }
 
 bool few_experts_up_launch(const Task *task, cudaStream_t stream) {
@@ -165,13 +168,15 @@ bool few_experts_up_launch(const Task *task, cudaStream_t stream) {
     if (!is_few_experts(task, task->in[0], out) || !few_takes(task->in[2], out.width) ||
         task->in[2].type != task->in[3].type)
         return false;
-    few_experts_up<<<grid_for(2 * out.width, task->rows * out.parts, 1), THREADS, 0, stream>>>(*task);
+    few_experts_up<<<grid_for(2 * out.width, task->rows * out.parts, 1), THREADS, 0, stream>>>(
+        *task);
     return true;
 }
 
 bool few_experts_down_launch(const Task *task, cudaStream_t stream) {
     const Operand &out = task->temp[4];
-    if (!is_few_experts(task, task->temp[3], out) || !few_takes(task->in[4], out.width)) return false;
+    if (!is_few_experts(task, task->temp[3], out) || !few_takes(task->in[4], out.width))
+        return false;
     few_experts_down<<<grid_for(out.width, task->rows * out.parts, 1), THREADS, 0, stream>>>(*task);
     return true;
 }

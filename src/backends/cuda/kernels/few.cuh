@@ -26,8 +26,7 @@ static __device__ inline float half_of(uint32_t bits) { return qn_half_decode((u
 
 template <int TYPE> static __device__ inline void load_lane(Lane &l, const unsigned char *b, int j);
 
-template <>
-__device__ inline void load_lane<QN_TYPE_Q4_K>(Lane &l, const unsigned char *b, int j) {
+template <> __device__ inline void load_lane<QN_TYPE_Q4_K>(Lane &l, const unsigned char *b, int j) {
     const uint4 h = *(const uint4 *)b;
     const uint4 *q = (const uint4 *)(b + 16 + j / 2 * 32);
     const uint4 q0 = q[0], q1 = q[1];
@@ -43,8 +42,7 @@ __device__ inline void load_lane<QN_TYPE_Q4_K>(Lane &l, const unsigned char *b, 
 }
 
 // The integers are 32 too large: see sums_of_lane.
-template <>
-__device__ inline void load_lane<QN_TYPE_Q6_K>(Lane &l, const unsigned char *b, int j) {
+template <> __device__ inline void load_lane<QN_TYPE_Q6_K>(Lane &l, const unsigned char *b, int j) {
     const uint4 *low = (const uint4 *)(b + j / 4 * 64 + j % 2 * 32);
     const uint4 *high = (const uint4 *)(b + 128 + j / 4 * 32);
     const uint4 l0 = low[0], l1 = low[1], h0 = high[0], h1 = high[1];
@@ -60,8 +58,7 @@ __device__ inline void load_lane<QN_TYPE_Q6_K>(Lane &l, const unsigned char *b, 
         l.w[i] = (int)((lows[i] >> shift & 0x0f0f0f0fu) | (highs[i] >> bits & 0x03030303u) << 4);
 }
 
-template <>
-__device__ inline void load_lane<QN_TYPE_Q8_0>(Lane &l, const unsigned char *b, int j) {
+template <> __device__ inline void load_lane<QN_TYPE_Q8_0>(Lane &l, const unsigned char *b, int j) {
     b += j * QN_CUDA_Q8_0_BYTES;
     l.S = half_of(*(const uint16_t *)b);
 #pragma unroll
@@ -196,8 +193,7 @@ static __device__ inline float few_dots(const unsigned char *const w[FEW_OUTS],
         }
         __syncthreads();
         if (threadIdx.x < ROWS * FEW_OUTS)
-            for (int64_t b = 0; b < end - first; b++)
-                y += room[b * ROWS * FEW_OUTS + threadIdx.x];
+            for (int64_t b = 0; b < end - first; b++) y += room[b * ROWS * FEW_OUTS + threadIdx.x];
         __syncthreads();
     }
     return y;

@@ -12,9 +12,9 @@ static __device__ inline Key key_of(float logit, int64_t id) {
     if (!(logit > -INFINITY)) return 0;
     const uint32_t bits = qn_float_to_bits(logit + 0.0f); // -0 is 0
     const uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (Key)order << 32 | (uint32_t)~(uint32_t)id;
+    return (Key)order << 32 | (uint32_t) ~(uint32_t)id;
 }
-static __device__ inline int32_t id_of(Key key) { return key ? (int32_t)~(uint32_t)key : -1; }
+static __device__ inline int32_t id_of(Key key) { return key ? (int32_t) ~(uint32_t)key : -1; }
 
 // Sorts 2048 keys, descending (bitonic).
 static __device__ inline void sort_keys(Key *keys) {
@@ -67,7 +67,8 @@ static __global__ void best_of_lists(const __grid_constant__ Task t) {
     }
     sort_keys(keys);
     if (threadIdx.x < BEST)
-        ((int32_t *)row_at(t.temp[0], r))[blockIdx.x * BEST + threadIdx.x] = id_of(keys[threadIdx.x]);
+        ((int32_t *)row_at(t.temp[0], r))[blockIdx.x * BEST + threadIdx.x] =
+            id_of(keys[threadIdx.x]);
     if (threadIdx.x == 0) {
         for (int i = 0; i < WARP; i++) {
             min = fminf(min, mins[i]);
@@ -200,9 +201,7 @@ static void launch_combine(const Operand &y, const Operand &weights, const Opera
     combine_rows<<<grid, 256, 0, stream>>>(y, weights, out, rows);
 }
 
-LAUNCHER(combine) {
-    launch_combine(task->in[0], task->in[1], task->out[0], task->rows, stream);
-}
+LAUNCHER(combine) { launch_combine(task->in[0], task->in[1], task->out[0], task->rows, stream); }
 LAUNCHER(experts_combine) {
     launch_combine(task->temp[4], task->temp[1], task->out[0], task->rows, stream);
 }

@@ -3,7 +3,7 @@
 
 #include "common.cuh"
 
-#define KERNEL(name) LAUNCHER_DECL(name);
+#define KERNEL(name)        LAUNCHER_DECL(name);
 #define LAUNCHER_DECL(name) void qn_launch_##name(const Task *task, cudaStream_t stream)
 #include "backends/cuda/cuda_kernels.def"
 #undef KERNEL

@@ -27,9 +27,7 @@ static dim3 grid_of_rows(const Task *t) {
             return value;                                                                          \
         }                                                                                          \
     };                                                                                             \
-    LAUNCHER(name) {                                                                               \
-        map_rows<<<grid_of_rows(task), THREADS, 0, stream>>>(*task, name##_fn());                  \
-    }
+    LAUNCHER(name) { map_rows<<<grid_of_rows(task), THREADS, 0, stream>>>(*task, name##_fn()); }
 
 MAP(scale, x *attrs.scale)
 MAP(silu, math_silu(x))

@@ -11,8 +11,8 @@ static __device__ inline float activate(float x, int act) {
 
 // Rows of x are parts of rows: part i of all is part i % parts of row i / parts.
 template <int ROWS>
-static __device__ inline void rows_at(const unsigned char *to[ROWS], const Operand &x, int64_t first,
-                                      int64_t n) {
+static __device__ inline void rows_at(const unsigned char *to[ROWS], const Operand &x,
+                                      int64_t first, int64_t n) {
     for (int r = 0; r < ROWS; r++) {
         const int64_t i = first + r < n ? first + r : n - 1;
         to[r] = part_at(x, i / x.parts, i % x.parts);
@@ -32,7 +32,8 @@ template <int ROWS> static __global__ void project_rows(const __grid_constant__ 
     if (o >= out.width) return;
     while (at >= t.in[i].parts) at -= t.in[i++].parts;
     const Operand &w = t.in[i];
-    for (int64_t first = blockIdx.y * (int64_t)ROWS; first < n; first += gridDim.y * (int64_t)ROWS) {
+    for (int64_t first = blockIdx.y * (int64_t)ROWS; first < n;
+         first += gridDim.y * (int64_t)ROWS) {
         const unsigned char *rows[ROWS];
         float y[ROWS];
         rows_at<ROWS>(rows, x, first, n);
@@ -45,7 +46,8 @@ template <int ROWS> static __global__ void project_rows(const __grid_constant__ 
 }
 
 static dim3 grid_of_outputs(int64_t outputs, int64_t rows, int per) {
-    return dim3(grid_of(ceil_div(outputs, (int64_t)WARPS)), grid_of(ceil_div(rows, (int64_t)per), 65535));
+    return dim3(grid_of(ceil_div(outputs, (int64_t)WARPS)),
+                grid_of(ceil_div(rows, (int64_t)per), 65535));
 }
 
 #define BY_ROWS(kernel, outputs, n)                                                                \
@@ -66,7 +68,8 @@ template <int ROWS> static __global__ void gated_rows(const __grid_constant__ Ta
     const Operand &x = t.in[0], &gate = t.in[1], &up = t.in[2], &out = t.out[0];
     const int64_t n = t.rows * x.parts, o = blockIdx.x * (int64_t)WARPS + threadIdx.x / WARP;
     if (o >= out.width) return;
-    for (int64_t first = blockIdx.y * (int64_t)ROWS; first < n; first += gridDim.y * (int64_t)ROWS) {
+    for (int64_t first = blockIdx.y * (int64_t)ROWS; first < n;
+         first += gridDim.y * (int64_t)ROWS) {
         const unsigned char *rows[ROWS];
         float a[ROWS], b[ROWS];
         rows_at<ROWS>(rows, x, first, n);
@@ -92,7 +95,8 @@ template <int ROWS> static __global__ void head_rows(const __grid_constant__ Tas
     const int64_t computed = t.step->computed > 0 ? t.step->computed : w.parts;
     const float cap = t.attrs.cap;
     if (o >= w.parts || o >= computed) return;
-    for (int64_t first = blockIdx.y * (int64_t)ROWS; first < n; first += gridDim.y * (int64_t)ROWS) {
+    for (int64_t first = blockIdx.y * (int64_t)ROWS; first < n;
+         first += gridDim.y * (int64_t)ROWS) {
         const unsigned char *rows[ROWS];
         float y[ROWS];
         rows_at<ROWS>(rows, x, first, n);
@@ -179,8 +183,8 @@ LAUNCHER(experts_down) {
 // --- adapters: y (T, O), x (T, I), a (N, r, I), b (N, O, r) --------------------------------------
 
 // The sum of w * x in lanes; n_lanes is 64 or 16. A warp; `room` holds 64.
-static __device__ inline float dot_lanes(const unsigned char *w, int type, const float *x, int64_t n,
-                                         int n_lanes, float *room) {
+static __device__ inline float dot_lanes(const unsigned char *w, int type, const float *x,
+                                         int64_t n, int n_lanes, float *room) {
     const int l = threadIdx.x % WARP;
     for (int lane = l; lane < n_lanes; lane += WARP) {
         float sum = 0;
@@ -217,8 +221,8 @@ static __global__ void lora_down_rows(const __grid_constant__ Task t) {
 }
 
 LAUNCHER(lora_down) {
-    lora_down_rows<<<grid_of_outputs(task->temp[0].width, task->rows, 1), WARPS * WARP, 0, stream>>>(
-        *task);
+    lora_down_rows<<<grid_of_outputs(task->temp[0].width, task->rows, 1), WARPS * WARP, 0,
+                     stream>>>(*task);
 }
 
 static __global__ void lora_up_rows(const __grid_constant__ Task t) {

@@ -5,7 +5,8 @@
 constexpr int THREADS = 256;
 
 // Number i of row r of the result is what from(r, i) says.
-template <typename From> static __global__ void fill_rows(const __grid_constant__ Task t, From from) {
+template <typename From>
+static __global__ void fill_rows(const __grid_constant__ Task t, From from) {
     const int64_t n = t.out[0].parts * t.out[0].width;
     for (int64_t r = blockIdx.y; r < t.rows; r += gridDim.y) {
         float *to = floats_at(t.out[0], r);
@@ -15,9 +16,9 @@ template <typename From> static __global__ void fill_rows(const __grid_constant_
     }
 }
 
-#define FILL(name, ...)                                                                          \
+#define FILL(name, ...)                                                                            \
     struct name##_fn {                                                                             \
-        __device__ float operator()(const Task &t, int64_t r, int64_t i) const __VA_ARGS__           \
+        __device__ float operator()(const Task &t, int64_t r, int64_t i) const __VA_ARGS__         \
     };                                                                                             \
     LAUNCHER(name) {                                                                               \
         const int64_t n = task->out[0].parts * task->out[0].width;                                 \
@@ -44,9 +45,7 @@ FILL(concat, {
 })
 
 FILL(copy, { return floats_at(t.in[0], r)[i]; })
-FILL(gather_rows, {
-    return floats_at(t.in[0], *(const int32_t *)input_at(t, 1, r))[i];
-})
+FILL(gather_rows, { return floats_at(t.in[0], *(const int32_t *)input_at(t, 1, r))[i]; })
 
 // ids (T), table (V, D), extra? (N, D), extra_row? (T)
 FILL(embed, {

@@ -109,8 +109,7 @@ template <int COLUMNS> static __global__ void delta_segments(const __grid_consta
     const int64_t key_heads = t.in[1].parts, heads = t.in[2].parts;
     const int64_t k_size = t.in[1].width, v_size = t.in[2].width;
     const int64_t h = blockIdx.x, j = blockIdx.z * (int64_t)COLUMNS + threadIdx.x;
-    const int64_t kh =
-        t.attrs.heads == QN_WORD_tiled ? h % key_heads : h / (heads / key_heads);
+    const int64_t kh = t.attrs.heads == QN_WORD_tiled ? h % key_heads : h / (heads / key_heads);
     if (j >= v_size) return;
     const Segment s = open_segment(t, blockIdx.y);
     float *kept = s.state + h * k_size * v_size + j, *state = column + threadIdx.x;
@@ -118,9 +117,9 @@ template <int COLUMNS> static __global__ void delta_segments(const __grid_consta
     for (int64_t i = 0; i < s.accept; i++) {
         const float *row = s.log + i * t.slots.log_size, *v = row + key_heads * k_size;
         const float *g = v + heads * v_size;
-        apply_token<COLUMNS>(state, k_size, 0,
-                             {nullptr, row + kh * k_size, v[h * v_size + j], g[h], g[heads + h],
-                              nullptr});
+        apply_token<COLUMNS>(
+            state, k_size, 0,
+            {nullptr, row + kh * k_size, v[h * v_size + j], g[h], g[heads + h], nullptr});
     }
     for (int64_t i = 0; i <= s.rows; i++) {
         if (i == s.commit)
@@ -157,8 +156,8 @@ LAUNCHER(delta) {
     if (task->segs) {
         delta_segments<COLUMNS><<<grid, COLUMNS, bytes, stream>>>(*task);
         if (task->slots.log_rows > 0)
-            delta_log<<<dim3((unsigned)task->slots.log_rows, grid_of(task->segs, 65535)), THREADS, 0,
-                        stream>>>(*task);
+            delta_log<<<dim3((unsigned)task->slots.log_rows, grid_of(task->segs, 65535)), THREADS,
+                        0, stream>>>(*task);
     }
     clear_padding<<<grid_of(task->rows, 1024), THREADS, 0, stream>>>(*task);
 }

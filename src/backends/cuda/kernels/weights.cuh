@@ -158,7 +158,8 @@ static __device__ inline void read_group(Group &g, const uint8_t *b, int type, i
         fill_group(g, [=](int k) { return iq4_level(nibble(b + 8 + 16 * j, k)); });
         break;
     }
-    default: break;
+    default:
+        break;
     }
 }
 
