@@ -2,10 +2,9 @@
 //
 // Floats are dense. Packed activations are blocks of 256 values, each part of a row beginning with
 // a new one; integers of more than 8 bits lie as two planes of bytes, so that products of bytes do.
-// Weights are rows of blocks of their own type, some of them longer than in a file, so that words lie
-// at whole addresses. Pages of a KV cache have, of each layer, keys (heads, 64,
-// k_size) and then values (heads, 64, v_size) in the type of the cache, rows filled up to whole
-// blocks.
+// Weights are rows of blocks of their own type, some of them longer than in a file, so that words
+// lie at whole addresses. Pages of a KV cache have, of each layer, keys (heads, 64, k_size) and
+// then values (heads, 64, v_size) in the type of the cache, rows filled up to whole blocks.
 #ifndef QN_BACKENDS_CUDA_TASK_H
 #define QN_BACKENDS_CUDA_TASK_H
 

@@ -1,7 +1,7 @@
-// Attention of few rows. A block of threads has a row, a head of keys and values with up to N of its
-// query heads, and either one chunk, whose part a second kernel merges, or all of them. Keys and
-// values are copied into shared memory as they are; the next ones are on their way while these are
-// computed.
+// Attention of few rows. A block of threads has a row, a head of keys and values with up to N of
+// its query heads, and either one chunk, whose part a second kernel merges, or all of them. Keys
+// and values are copied into shared memory as they are; the next ones are on their way while these
+// are computed.
 #include "attention.cuh"
 
 #include <cuda_pipeline_primitives.h>

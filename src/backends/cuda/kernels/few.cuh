@@ -1,9 +1,9 @@
 // Products of a few rows of 12-bit activations and four rows of a weight, by a block of threads of
 // four warps: for decoding, where the time is that of reading weights.
 //
-// A warp does four blocks of 256 at a time, eight lanes each; a lane has 32 products of every output
-// and row. Sums over the lanes of a block are transposed, so that lane i of the eight ends with
-// output i % 4: the integers of its products (i < 4) or of its offsets. Partials go to shared
+// A warp does four blocks of 256 at a time, eight lanes each; a lane has 32 products of every
+// output and row. Sums over the lanes of a block are transposed, so that lane i of the eight ends
+// with output i % 4: the integers of its products (i < 4) or of its offsets. Partials go to shared
 // memory, and are added in order at the end.
 #pragma once
 
@@ -163,8 +163,8 @@ static __device__ inline float partial(const Lane l[FEW_OUTS], const Inputs &x, 
     return da * value;
 }
 
-// y of FEW_OUTS outputs and ROWS rows: thread (row * FEW_OUTS + output) of the block of threads gets
-// its sum. `w` are the outputs' rows; `room` holds FEW_BLOCKS * ROWS * FEW_OUTS floats.
+// y of FEW_OUTS outputs and ROWS rows: thread (row * FEW_OUTS + output) of the block of threads
+// gets its sum. `w` are the outputs' rows; `room` holds FEW_BLOCKS * ROWS * FEW_OUTS floats.
 template <int TYPE, int ROWS>
 static __device__ inline float few_dots(const unsigned char *const w[FEW_OUTS],
                                         const unsigned char *const x[ROWS], int64_t n,
@@ -219,8 +219,9 @@ static __device__ inline float few_dots_of(const Operand &w, int64_t row,
     return few_dots_as<ROWS>(w.type, rows, x, w.width, room);
 }
 
-// Outputs row and row + 1 of a gate, then of what it gates: both are read at the same time. They have
-// one type. A thread of the first two outputs of a row gets its gate's sum, and the other's in `up`.
+// Outputs row and row + 1 of a gate, then of what it gates: both are read at the same time. They
+// have one type. A thread of the first two outputs of a row gets its gate's sum, and the other's in
+// `up`.
 template <int ROWS>
 static __device__ inline float few_pairs_of(float &up, const Operand &a, const Operand &b,
                                             int64_t row, const unsigned char *const x[ROWS],

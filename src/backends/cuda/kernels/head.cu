@@ -1,8 +1,9 @@
-// The best logits of each row, and the routing of experts: choosing among numbers, ties to the lower
-// id.
+// The best logits of each row, and the routing of experts: choosing among numbers, ties to the
+// lower id.
 #include "kernels.cuh"
 
-// --- the head: temp 0 (R, lists of 64 ids), temp 1 (R, lists of 2: min logit, first broken id) ----
+// --- the head: temp 0 (R, lists of 64 ids), temp 1 (R, lists of 2: min logit, first broken id)
+// ----
 
 constexpr int LIST = QN_CUDA_LIST, BEST = QN_CUDA_BEST, THREADS = 1024;
 

@@ -58,8 +58,8 @@ LAUNCHER(kv_write) { launch_write(task, Writing{1, 2, -1, -1}, stream); }
 // cache, k, v, table, angles, norm?
 LAUNCHER(rotate_write) { launch_write(task, Writing{1, 2, 4, 5}, stream); }
 
-// q, k, v, cache, angles, table, q_norm?, k_norm?, sinks?: the heads of keys, then those of queries,
-// which go to temp 0 (T, H, E).
+// q, k, v, cache, angles, table, q_norm?, k_norm?, sinks?: the heads of keys, then those of
+// queries, which go to temp 0 (T, H, E).
 static __global__ void turn_rows(const __grid_constant__ Task t) {
     const int64_t r = blockIdx.x, stride = (int64_t)gridDim.y * WARPS;
     const int64_t keys = t.cache.heads, heads = keys + t.in[0].parts;
