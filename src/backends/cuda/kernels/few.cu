@@ -9,14 +9,18 @@ static __device__ inline float activate(float x, int act) {
     return act == QN_WORD_gelu ? math_gelu(x) : math_silu(x);
 }
 
-// Rows first ... of x; parts count as rows.
+// Row i of x; parts count as rows. Most have one part: then nothing is divided, which costs as much
+// as the products of a block.
+static __device__ inline unsigned char *at_row(const Operand &x, int64_t i) {
+    if (x.parts == 1) return x.data + i * x.stride;
+    const uint32_t r = (uint32_t)i / (uint32_t)x.parts, p = (uint32_t)i % (uint32_t)x.parts;
+    return part_at(x, r, p);
+}
+
 template <int ROWS>
 static __device__ inline void rows_at(const unsigned char *to[ROWS], const Operand &x,
                                       int64_t first, int64_t n) {
-    for (int r = 0; r < ROWS; r++) {
-        const int64_t i = first + r < n ? first + r : n - 1;
-        to[r] = part_at(x, i / x.parts, i % x.parts);
-    }
+    for (int r = 0; r < ROWS; r++) to[r] = at_row(x, first + r < n ? first + r : n - 1);
 }
 
 // A thread that has a result: its row of all, and its output among the block's four.
@@ -43,9 +47,7 @@ static __global__ void __launch_bounds__(THREADS, ROWS == 1 ? 5 : 3)
     rows_at<ROWS>(rows, x, first, n);
     const float y = few_dots_of<ROWS>(t.in[i], at, rows, room);
     const Place<ROWS> place(first, n);
-    if (place.is_there)
-        ((float *)part_at(t.out[0], place.row / x.parts, place.row % x.parts))[o + place.output] =
-            y;
+    if (place.is_there) ((float *)at_row(t.out[0], place.row))[o + place.output] = y;
 }
 
 // Two outputs for each block of threads: see few_pairs_of.
@@ -62,8 +64,7 @@ static __global__ void __launch_bounds__(THREADS, ROWS == 1 ? 5 : 3)
     const float a = few_pairs_of<ROWS>(b, t.in[1], t.in[2], o, rows, room);
     const Place<ROWS> place(first, n);
     if (place.is_there && place.output < PAIRS)
-        ((float *)part_at(t.out[0], place.row / x.parts, place.row % x.parts))[o + place.output] =
-            activate(a, t.attrs.act) * b;
+        ((float *)at_row(t.out[0], place.row))[o + place.output] = activate(a, t.attrs.act) * b;
 }
 
 template <int ROWS>

@@ -163,37 +163,47 @@ static __device__ inline float partial(const Lane l[FEW_OUTS], const Inputs &x, 
     return da * value;
 }
 
+// Where four outputs lie: two rows of a weight from `row` on, and two of the same or another one.
+struct Outputs {
+    const unsigned char *first, *second;
+    int64_t row, second_row;
+};
+
 // y of FEW_OUTS outputs and ROWS rows: thread (row * FEW_OUTS + output) of the block of threads
-// gets its sum. `w` are the outputs' rows; `room` holds FEW_BLOCKS * ROWS * FEW_OUTS floats.
+// gets its sum. `room` holds FEW_BLOCKS * ROWS * FEW_OUTS floats.
 template <int TYPE, int ROWS>
-static __device__ inline float few_dots(const unsigned char *const w[FEW_OUTS],
-                                        const unsigned char *const x[ROWS], int64_t n,
-                                        float *room) {
+static __device__ inline float few_dots(const Outputs &out, const unsigned char *const x[ROWS],
+                                        int64_t n, float *room) {
+    constexpr int BYTES = TYPE == QN_TYPE_Q4_K   ? 144
+                          : TYPE == QN_TYPE_Q6_K ? QN_CUDA_Q6_K_BYTES
+                                                 : 8 * QN_CUDA_Q8_0_BYTES; // of 256 values
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, j = lane % 8;
-    const int64_t blocks = n / QN_CUDA_BLOCK;
-    const TypeSize size = weight_size(TYPE);
-    const int64_t bytes = QN_CUDA_BLOCK / size.block * size.bytes;
+    const int blocks = (int)(n / QN_CUDA_BLOCK);
+    const int64_t stride = (int64_t)blocks * BYTES;
+    const unsigned char *a = out.first + out.row * stride,
+                        *b0 = out.second + out.second_row * stride;
+    const unsigned char *const w[FEW_OUTS] = {a, a + stride, b0, b0 + stride};
     float y = 0;
-    for (int64_t first = 0; first < blocks; first += FEW_BLOCKS) {
-        const int64_t end = first + FEW_BLOCKS < blocks ? first + FEW_BLOCKS : blocks;
-        for (int64_t b0 = first + 4 * warp; b0 < end; b0 += 4 * FEW_WARPS) {
-            const int64_t b = b0 + lane / 8 < end ? b0 + lane / 8 : end - 1;
+    for (int first = 0; first < blocks; first += FEW_BLOCKS) {
+        const int end = first + FEW_BLOCKS < blocks ? first + FEW_BLOCKS : blocks;
+        for (int at = first + 4 * warp; at < end; at += 4 * FEW_WARPS) {
+            const bool is_there = at + lane / 8 < end;
+            const int b = is_there ? at + lane / 8 : end - 1;
             Lane l[FEW_OUTS];
 #pragma unroll
-            for (int o = 0; o < FEW_OUTS; o++) load_lane<TYPE>(l[o], w[o] + b * bytes, j);
+            for (int o = 0; o < FEW_OUTS; o++) load_lane<TYPE>(l[o], w[o] + b * BYTES, j);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 const qn_cuda_i12 *block = (const qn_cuda_i12 *)x[r] + b;
                 Inputs in;
                 load_inputs(in, block, j);
                 const float p = partial<TYPE>(l, in, block->scale);
-                if (j < FEW_OUTS && b0 + lane / 8 < end)
-                    room[((b - first) * ROWS + r) * FEW_OUTS + j] = p;
+                if (j < FEW_OUTS && is_there) room[((b - first) * ROWS + r) * FEW_OUTS + j] = p;
             }
         }
         __syncthreads();
         if (threadIdx.x < ROWS * FEW_OUTS)
-            for (int64_t b = 0; b < end - first; b++) y += room[b * ROWS * FEW_OUTS + threadIdx.x];
+            for (int b = 0; b < end - first; b++) y += room[b * ROWS * FEW_OUTS + threadIdx.x];
         __syncthreads();
     }
     return y;
@@ -201,22 +211,19 @@ static __device__ inline float few_dots(const unsigned char *const w[FEW_OUTS],
 
 // The same for a type that is known at run time.
 template <int ROWS>
-static __device__ inline float few_dots_as(int type, const unsigned char *const w[FEW_OUTS],
+static __device__ inline float few_dots_as(int type, const Outputs &out,
                                            const unsigned char *const x[ROWS], int64_t n,
                                            float *room) {
-    if (type == QN_TYPE_Q4_K) return few_dots<QN_TYPE_Q4_K, ROWS>(w, x, n, room);
-    if (type == QN_TYPE_Q6_K) return few_dots<QN_TYPE_Q6_K, ROWS>(w, x, n, room);
-    return few_dots<QN_TYPE_Q8_0, ROWS>(w, x, n, room);
+    if (type == QN_TYPE_Q4_K) return few_dots<QN_TYPE_Q4_K, ROWS>(out, x, n, room);
+    if (type == QN_TYPE_Q6_K) return few_dots<QN_TYPE_Q6_K, ROWS>(out, x, n, room);
+    return few_dots<QN_TYPE_Q8_0, ROWS>(out, x, n, room);
 }
 
 // Outputs row ... row + 3 of a weight.
 template <int ROWS>
 static __device__ inline float few_dots_of(const Operand &w, int64_t row,
                                            const unsigned char *const x[ROWS], float *room) {
-    const int64_t stride = row_of_type(w.type, w.width);
-    const unsigned char *at = w.data + row * stride;
-    const unsigned char *const rows[FEW_OUTS] = {at, at + stride, at + 2 * stride, at + 3 * stride};
-    return few_dots_as<ROWS>(w.type, rows, x, w.width, room);
+    return few_dots_as<ROWS>(w.type, Outputs{w.data, w.data, row, row + 2}, x, w.width, room);
 }
 
 // Outputs row and row + 1 of a gate, then of what it gates: both are read at the same time. They
@@ -226,10 +233,7 @@ template <int ROWS>
 static __device__ inline float few_pairs_of(float &up, const Operand &a, const Operand &b,
                                             int64_t row, const unsigned char *const x[ROWS],
                                             float *room) {
-    const int64_t stride = row_of_type(a.type, a.width);
-    const unsigned char *first = a.data + row * stride, *second = b.data + row * stride;
-    const unsigned char *const rows[FEW_OUTS] = {first, first + stride, second, second + stride};
-    const float y = few_dots_as<ROWS>(a.type, rows, x, a.width, room);
+    const float y = few_dots_as<ROWS>(a.type, Outputs{a.data, b.data, row, row}, x, a.width, room);
     up = __shfl_down_sync(ALL, y, 2, 4);
     return y;
 }

@@ -131,7 +131,9 @@ static __global__ void quantize_blocks(Operand in, Operand out, int64_t rows) {
     const int64_t blocks = ceil_div(out.width, (int64_t)QN_CUDA_BLOCK);
     const int64_t at = blockIdx.x * (int64_t)(blockDim.x / WARP) + threadIdx.x / WARP;
     if (at >= rows * out.parts * blocks) return;
-    const int64_t b = at % blocks, p = at / blocks % out.parts, r = at / blocks / out.parts;
+    // 32 bits are enough for a step, and much faster to divide.
+    const uint32_t part = (uint32_t)at / (uint32_t)blocks, b = (uint32_t)at % (uint32_t)blocks;
+    const uint32_t p = part % (uint32_t)out.parts, r = part / (uint32_t)out.parts;
     const float *x = (const float *)part_at(in, r, p);
     float v[8];
     for (int i = 0; i < 8; i++) {
