@@ -27,7 +27,7 @@ static void libraries_that_cannot_be_used(void **state) {
     static const struct {
         const char *path, *part;
     } rows[] = {{"/nowhere/libquern-cuda.so", "/nowhere/libquern-cuda.so cannot be used"},
-                {ODD_CUDA "1.so", "has version 2, this program wants 1"},
+                {ODD_CUDA "1.so", "has version 3, this program wants 2"},
                 {ODD_CUDA "2.so", "was built for other sources"},
                 {ODD_CUDA "3.so", "has no qn_cuda_api_get"},
                 {ODD_CUDA "4.so", "has version 0"},

@@ -512,13 +512,19 @@ qn_status qn_http_start(qn_server *server, qn_err *err) {
                    is_tls ? " with TLS; was it built without?" : "");
 }
 
+// Nobody connects any more. The socket stays open until the library's threads, which take it out of
+// their sets when they next wake, have ended: one that is closed before makes them abort.
 void qn_http_quiesce(qn_server *server) {
     if (!server->daemon) return;
     const int fd = MHD_quiesce_daemon(server->daemon);
-    if (fd >= 0) close(fd);
+    if (fd < 0) return;
+    (void)shutdown(fd, SHUT_RDWR);
+    server->quiesced = fd + 1;
 }
 
 void qn_http_stop(qn_server *server) {
     if (server->daemon) MHD_stop_daemon(server->daemon);
+    if (server->quiesced) close(server->quiesced - 1);
+    server->quiesced = 0;
     server->daemon = NULL;
 }

@@ -36,6 +36,7 @@ struct qn_server {
     qn_server_opts opts;
     qn_server_limits limits;
     struct MHD_Daemon *daemon;
+    int quiesced; // the listening socket plus 1, once nobody connects any more; 0: not yet
     int port;
     qn_links links;
     qn_guard guard;
