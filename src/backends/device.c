@@ -3,6 +3,7 @@
 
 #include "core/buf.h"
 #include "core/err.h"
+#include "core/mem.h"
 
 #include <string.h>
 
@@ -61,6 +62,20 @@ qn_status qn_device_failure(const qn_device *device, qn_err *err) {
 
 void qn_device_close(qn_device *device) {
     if (device) device->kind->close(device);
+}
+
+qn_status qn_leaf_values(int64_t *n, int64_t *width, const qn_plan_leaf *leaf, qn_err *err) {
+    const qn_shape *shape = &leaf->shape;
+    char text[128];
+    int64_t product = 1;
+    for (int i = 0; i < shape->n_dims; i++) {
+        if (shape->dims[i].sym != QN_SYM_ONE || !qn_i64_mul(&product, product, shape->dims[i].n))
+            return QN_FAIL(err, LIMIT, "weight %s: %s is not a size that can be loaded", leaf->name,
+                           qn_shape_text(text, sizeof text, shape));
+    }
+    *n = product;
+    *width = shape->n_dims ? shape->dims[shape->n_dims - 1].n : 1;
+    return QN_OK;
 }
 
 size_t qn_plan_inputs(const qn_plan *plan) {

@@ -96,6 +96,9 @@ typedef struct qn_program_size {
 // An argument of a call, for looking at it.
 typedef enum qn_arg_kind { QN_ARG_IN, QN_ARG_OUT } qn_arg_kind;
 
+// The values of a weight, and of one row of it, for devices.
+QN_MUST_CHECK qn_status qn_leaf_values(int64_t *n, int64_t *width, const qn_plan_leaf *leaf,
+                                       qn_err *err);
 // Arguments of a plan's calls that come with each step, for devices.
 size_t qn_plan_inputs(const qn_plan *plan);
 

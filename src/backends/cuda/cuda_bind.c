@@ -25,9 +25,7 @@ static qn_status bind_input(qn_cuda_program *x, qn_cuda_plan *p, qn_cuda_operand
         return QN_FAIL(err, UNSUPPORTED, "input %s of type %s cannot be given", leaf->name,
                        qn_type_get(leaf->type)->name);
     for (size_t i = 0; i < p->n_given; i++) {
-        if (p->given[i].leaf != leaf) continue;
-        p->given[i].n_uses++;
-        return QN_OK;
+        if (p->given[i].leaf == leaf) return QN_OK;
     }
     qn_cuda_given *g = &p->given[p->n_given++];
     *g = (qn_cuda_given){.leaf = leaf, .offset = x->fixed_bytes};

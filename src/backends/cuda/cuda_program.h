@@ -15,7 +15,6 @@ typedef struct qn_cuda_given {
     const qn_plan_leaf *leaf;
     qn_dim rows;
     int64_t row_bytes, offset;
-    int n_uses;
     const float *host; // of the begun step; NULL: not given
 } qn_cuda_given;
 

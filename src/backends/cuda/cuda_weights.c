@@ -5,21 +5,6 @@
 
 #include <string.h>
 
-// The values of a leaf, and of one row.
-static qn_status count_values(int64_t *n, int64_t *width, const qn_plan_leaf *leaf, qn_err *err) {
-    const qn_shape *shape = &leaf->shape;
-    char text[128];
-    int64_t product = 1;
-    for (int i = 0; i < shape->n_dims; i++) {
-        if (shape->dims[i].sym != QN_SYM_ONE || !qn_i64_mul(&product, product, shape->dims[i].n))
-            return QN_FAIL(err, LIMIT, "weight %s: %s is not a size that can be loaded", leaf->name,
-                           qn_shape_text(text, sizeof text, shape));
-    }
-    *n = product;
-    *width = shape->n_dims ? shape->dims[shape->n_dims - 1].n : 1;
-    return QN_OK;
-}
-
 // The type in which the numbers lie on the card.
 static qn_type type_of(const qn_plan_leaf *leaf) {
     return leaf->layout == QN_WORD_typed ? leaf->type : QN_TYPE_F32;
@@ -53,7 +38,7 @@ qn_status qn_cuda_weight_bytes(int64_t *out, const qn_device *device, const qn_p
     (void)device;
     const qn_type_info *info = qn_type_get(leaf->type);
     int64_t n, width;
-    QN_TRY(count_values(&n, &width, leaf, err));
+    QN_TRY(qn_leaf_values(&n, &width, leaf, err));
     if (leaf->layout != QN_WORD_typed && leaf->layout != QN_WORD_rows)
         return QN_FAIL(err, UNSUPPORTED, "weight %s: device cuda has no layout %s", leaf->name,
                        qn_word_get(leaf->layout)->name);
@@ -90,7 +75,7 @@ static qn_status load_piece(unsigned char *to, qn_device *device, const qn_plan_
 qn_status qn_cuda_load_weight(void *to, qn_device *device, const qn_plan_leaf *leaf,
                               const qn_weight_reader *reader, qn_err *err) {
     int64_t n, width, bytes, room_bytes = 0;
-    QN_TRY(count_values(&n, &width, leaf, err));
+    QN_TRY(qn_leaf_values(&n, &width, leaf, err));
     QN_TRY(qn_cuda_weight_bytes(&bytes, device, leaf, err));
     if (!card_bytes(&room_bytes, leaf, qn_min(n, PIECE)))
         return QN_FAIL(err, LIMIT, "weight %s: a piece overflows", leaf->name);

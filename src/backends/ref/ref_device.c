@@ -64,28 +64,13 @@ static bool find_memory(const qn_device *device, int64_t *available) {
 
 enum { PIECE = 1 << 18 }; // values that are read at a time: whole blocks of every type
 
-// The values of a leaf, and of one row.
-static qn_status count_values(int64_t *n, int64_t *width, const qn_plan_leaf *leaf, qn_err *err) {
-    const qn_shape *shape = &leaf->shape;
-    char text[128];
-    int64_t product = 1;
-    for (int i = 0; i < shape->n_dims; i++) {
-        if (shape->dims[i].sym != QN_SYM_ONE || !qn_i64_mul(&product, product, shape->dims[i].n))
-            return QN_FAIL(err, LIMIT, "weight %s: %s is not a size that can be loaded", leaf->name,
-                           qn_shape_text(text, sizeof text, shape));
-    }
-    *n = product;
-    *width = shape->n_dims ? shape->dims[shape->n_dims - 1].n : 1;
-    return QN_OK;
-}
-
 static qn_status weight_bytes(int64_t *out, const qn_device *device, const qn_plan_leaf *leaf,
                               qn_err *err) {
     (void)device;
     const qn_type_info *info = qn_type_get(leaf->type);
     const qn_type type = leaf->layout == QN_WORD_typed ? leaf->type : QN_TYPE_F32;
     int64_t n, width;
-    QN_TRY(count_values(&n, &width, leaf, err));
+    QN_TRY(qn_leaf_values(&n, &width, leaf, err));
     if (leaf->layout != QN_WORD_typed && leaf->layout != QN_WORD_rows)
         return QN_FAIL(err, UNSUPPORTED, "weight %s: device ref has no layout %s", leaf->name,
                        qn_word_get(leaf->layout)->name);
@@ -103,7 +88,7 @@ static qn_status load_weight(void *to, qn_device *device, const qn_plan_leaf *le
     const bool is_typed = leaf->layout == QN_WORD_typed;
     const qn_type_info *info = qn_type_get(is_typed ? leaf->type : QN_TYPE_F32);
     int64_t n, width, bytes;
-    QN_TRY(count_values(&n, &width, leaf, err));
+    QN_TRY(qn_leaf_values(&n, &width, leaf, err));
     QN_TRY(weight_bytes(&bytes, device, leaf, err));
     for (int64_t first = 0; first < n; first += PIECE) {
         const int64_t some = qn_min(n - first, PIECE);

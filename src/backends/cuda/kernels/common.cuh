@@ -86,6 +86,11 @@ static __host__ __device__ inline int64_t row_of_type(int type, int64_t width) {
     return width / size.block * size.bytes;
 }
 
+// The activation of a gate.
+static __device__ inline float activate(float x, int act) {
+    return act == QN_WORD_gelu ? math_gelu(x) : math_silu(x);
+}
+
 // --- sums in lanes -------------------------------------------------------------------------------
 
 // 64 lanes, by the first 64 threads of the block; `room` holds 64. All threads get the sum.

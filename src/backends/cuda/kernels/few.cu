@@ -5,10 +5,6 @@
 constexpr int THREADS = FEW_WARPS * WARP;
 constexpr int PAIRS = FEW_OUTS / 2; // outputs of a gate, and as many of what it gates
 
-static __device__ inline float activate(float x, int act) {
-    return act == QN_WORD_gelu ? math_gelu(x) : math_silu(x);
-}
-
 // Row i of x; parts count as rows. Most have one part: then nothing is divided, which costs as much
 // as the products of a block.
 static __device__ inline unsigned char *at_row(const Operand &x, int64_t i) {

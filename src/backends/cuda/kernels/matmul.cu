@@ -5,10 +5,6 @@
 
 constexpr int WARPS = 4;
 
-static __device__ inline float activate(float x, int act) {
-    return act == QN_WORD_gelu ? math_gelu(x) : math_silu(x);
-}
-
 // Rows of x are parts of rows: part i of all is part i % parts of row i / parts.
 template <int ROWS>
 static __device__ inline void rows_at(const unsigned char *to[ROWS], const Operand &x,
