@@ -22,8 +22,15 @@ list(APPEND codes -gencode arch=compute_${last},code=compute_${last})
 # No contraction: as everywhere, fused multiply-adds are those that are written (docs/numbers.md).
 set(flags -std=c++20 -O3 -lineinfo -fmad=false -Xcompiler -fPIC,-fvisibility=hidden ${codes}
   -I${CMAKE_SOURCE_DIR}/include -I${CMAKE_SOURCE_DIR}/src)
+if("90a" IN_LIST QN_CUDA_ARCHS) # Hopper's own instructions are in no other code
+  list(APPEND flags -DQN_CUDA_HAS_90A)
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL Debug) # a wait that does not end becomes an error
+  list(APPEND flags -DQN_CUDA_SPIN_LIMIT=100000000)
+endif()
 file(GLOB kernels CONFIGURE_DEPENDS src/backends/cuda/kernels/*.cu)
-file(GLOB headers CONFIGURE_DEPENDS src/backends/cuda/kernels/*.cuh src/backends/cuda/*.h src/backends/cuda/*.def
+file(GLOB headers CONFIGURE_DEPENDS src/backends/cuda/kernels/*.cuh src/backends/cuda/kernels/*.def
+  src/backends/cuda/*.h src/backends/cuda/*.def
   src/backends/*.h src/ir/*.h src/ir/*.def src/quant/*.h src/quant/*.def)
 set(parts)
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)

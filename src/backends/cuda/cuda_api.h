@@ -10,7 +10,7 @@
 
 // Changes with this file, cuda_task.h and cuda_kernels.def: a plug-in of another version is not
 // used.
-enum { QN_CUDA_API_VERSION = 2 };
+enum { QN_CUDA_API_VERSION = 5 };
 
 // Kernels by number.
 typedef enum qn_cuda_kernel {
@@ -26,6 +26,14 @@ typedef struct qn_cuda_card {
     int n_units;      // multiprocessors
     int64_t bytes;    // memory
 } qn_cuda_card;
+
+// What a card can do, found by kernels that do nothing else.
+typedef struct qn_cuda_limits {
+    double read_gbs;      // 10^9 bytes read from its memory in a second
+    double tensor_tflops; // 10^12 operations of matrix units on fp16 with f32 sums
+} qn_cuda_limits;
+
+enum { QN_CUDA_LANES = 32, QN_CUDA_MARKS = 4096 };
 
 // An open card: one stream, in which everything happens in order. Calls return 0, or a number that
 // `explain` knows; then what they should have made is untouched.
@@ -57,6 +65,12 @@ typedef struct qn_cuda_api {
     int (*launch)(qn_cuda_stream *stream, qn_cuda_kernel kernel, const qn_cuda_task *task);
     int (*wait)(qn_cuda_stream *stream);
 
+    // Copies beside the stream, in lanes that know nothing of it nor of each other: begins one, of
+    // bytes of alloc_host; waits until the copies of a lane are done. A lane is used by one thread
+    // at a time.
+    int (*send)(qn_cuda_stream *stream, int lane, void *to, const void *host, size_t bytes);
+    int (*sent)(qn_cuda_stream *stream, int lane);
+
     // Launches between `record` and `record_end` make a graph and are not run; the thread that
     // records has the stream for itself.
     int (*record)(qn_cuda_stream *stream);
@@ -64,9 +78,13 @@ typedef struct qn_cuda_api {
     int (*replay)(qn_cuda_stream *stream, const qn_cuda_graph *graph);
     void (*forget)(qn_cuda_stream *stream, qn_cuda_graph *graph);
 
-    // Marks a moment of the stream; nanoseconds between two marks that have passed.
+    // Marks a moment of the stream, by one of QN_CUDA_MARKS; nanoseconds between two marks that
+    // have passed.
     int (*mark)(qn_cuda_stream *stream, int index);
     int (*between)(int64_t *ns, qn_cuda_stream *stream, int from, int to);
+
+    // Takes a second, and memory that it gives back.
+    int (*measure)(qn_cuda_limits *out, qn_cuda_stream *stream);
 } qn_cuda_api;
 
 // What the plug-in exports, under the name QN_CUDA_SYMBOL.

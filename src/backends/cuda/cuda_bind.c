@@ -52,11 +52,12 @@ static qn_status bind_weight(qn_cuda_operand *to, const qn_program_plan *from, s
                        qn_word_get(leaf->layout)->name, c->kernel, qn_word_get(want)->name);
     to->type = (int32_t)(want == QN_WORD_typed ? leaf->type : QN_TYPE_F32);
     to->is_weight = want == QN_WORD_typed;
+    to->is_tiled = to->is_weight && qn_cuda_is_tiled(to->type, to->parts, to->width);
     if (from->weights) to->data = (unsigned char *)(uintptr_t)from->weights[index];
     return QN_OK;
 }
 
-// Constants get a place beside the arena; see place_fixed.
+// Constants get a place beside the arena (cuda_prepare.c).
 static qn_status bind_const(qn_cuda_program *x, qn_cuda_plan *p, int32_t index, qn_err *err) {
     const qn_plan_leaf *leaf = &p->plan->leaves[QN_PLACE_CONST][index];
     int64_t bytes = (int64_t)sizeof(float);

@@ -100,8 +100,33 @@ static qn_status open_device(qn_device **out, const char *name, qn_pool *pool, q
     return QN_OK;
 }
 
+static qn_status measure_limits(qn_limits *out, const char *name, int n_threads, qn_err *err) {
+    const qn_cuda_api *api;
+    qn_cuda_card card;
+    qn_cuda_limits found = {0};
+    qn_cuda_stream *stream;
+    int index;
+    (void)n_threads;
+    QN_TRY(read_index(&index, name, err));
+    QN_TRY(qn_cuda_api_find(&api, err));
+    QN_TRY(check_card(&card, api, index, err));
+    int error = api->open(&stream, index);
+    if (!error) {
+        error = api->measure(&found, stream);
+        api->close(stream);
+    }
+    if (error)
+        return QN_FAIL(err, IO, "device cuda:%d (%s): measuring its limits: %s", index, card.name,
+                       api->explain(error));
+    *out = (qn_limits){.level = qn_cuda_backends[index].name,
+                       .read_gbs = found.read_gbs,
+                       .f16_tflops = found.tensor_tflops};
+    return QN_OK;
+}
+
 static void close_device(qn_device *device) {
     qn_cuda_device *d = qn_cuda_own(device);
+    qn_cuda_load_end(device);
     d->api->close(d->stream);
     pthread_mutex_destroy(&d->lock);
     qn_free(d);
@@ -225,9 +250,12 @@ const qn_device_kind qn_cuda_device_kind = {
     .read = qn_cuda_read,
     .copy = copy_bytes,
     .memory = find_memory,
-    .weight_format = "cuda rows 1",
+    .weight_format = "cuda tiles 1",
     .weight_bytes = qn_cuda_weight_bytes,
     .load_weight = qn_cuda_load_weight,
+    .load_end = qn_cuda_load_end,
+    .chunk = 2048,
+    .has_tensor = true,
     .prepare = qn_cuda_prepare,
     .release = qn_cuda_release,
     .measure = qn_cuda_measure,
@@ -243,4 +271,5 @@ const qn_device_kind qn_cuda_device_kind = {
     .read_kv = qn_cuda_read_kv,
     .get_kv = qn_cuda_get_kv,
     .set_kv = qn_cuda_set_kv,
+    .limits = measure_limits,
 };

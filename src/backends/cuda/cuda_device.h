@@ -16,7 +16,8 @@ typedef struct qn_cuda_device {
     pthread_mutex_t lock; // around what several threads could do to the stream at the same time
     // The first call that failed; afterwards nothing is done any more, and what is read is zeros.
     int error;
-    const char *failed; // what it was
+    const char *failed;          // what it was
+    struct qn_cuda_lanes *lanes; // of loading (cuda_load.c); NULL: nothing is being loaded
 } qn_cuda_device;
 
 static inline qn_cuda_device *qn_cuda_own(const qn_device *device) {
@@ -43,8 +44,26 @@ extern const qn_backend qn_cuda_backends[QN_CUDA_CARDS];
 
 QN_MUST_CHECK qn_status qn_cuda_weight_bytes(int64_t *out, const qn_device *device,
                                              const qn_plan_leaf *leaf, qn_err *err);
+
+// How a weight lies on the card (cuda_weights.c). Numbers that stay together: n of them, a multiple
+// of `together` or the last of the weight, are one piece of it here and there.
+typedef struct qn_cuda_layout {
+    int64_t n, width; // values of the weight, and of a row
+    int64_t together;
+    bool is_packed; // its bytes are moved: qn_cuda_pack; else they lie as they are read
+} qn_cuda_layout;
+QN_MUST_CHECK qn_status qn_cuda_layout_of(qn_cuda_layout *out, const qn_plan_leaf *leaf,
+                                          qn_err *err);
+// Bytes of n values, here and there.
+int64_t qn_cuda_card_bytes(const qn_plan_leaf *leaf, int64_t n);
+// A piece as it lies on the card, from one as it is read. Any thread may.
+void qn_cuda_pack(unsigned char *to, const unsigned char *from, const qn_plan_leaf *leaf,
+                  const qn_cuda_layout *layout, int64_t n);
+
+// Loading (cuda_load.c).
 QN_MUST_CHECK qn_status qn_cuda_load_weight(void *to, qn_device *device, const qn_plan_leaf *leaf,
                                             const qn_weight_reader *reader, qn_err *err);
+void qn_cuda_load_end(qn_device *device);
 
 void qn_cuda_write(qn_device *device, void *to, const void *host, size_t bytes);
 void qn_cuda_read(qn_device *device, void *host, const void *from, size_t bytes);

@@ -1,5 +1,6 @@
 // Looking at a step: arguments of its calls as floats.
 #include "backends/cuda/cuda_program.h"
+#include "backends/cuda/cuda_tiles.h"
 
 #include "core/mem.h"
 
@@ -12,8 +13,9 @@ static void unpack_block(float *to, const unsigned char *block, int form, int64_
             const qn_cuda_i8 *b = (const qn_cuda_i8 *)(const void *)block;
             to[k] = (float)b->q[k] * b->scales[k / 32];
         } else if (form == QN_WORD_i12_256) {
+            const int at = qn_cuda_i12_at((int)k);
             to[k] =
-                (float)(256 * hi[k] + lo[k]) * ((const qn_cuda_i12 *)(const void *)block)->scale;
+                (float)(256 * hi[at] + lo[at]) * ((const qn_cuda_i12 *)(const void *)block)->scale;
         } else {
             to[k] = (float)(256 * hi[k] + lo[k] + 128) *
                     ((const qn_cuda_i16 *)(const void *)block)->scale;
@@ -36,15 +38,31 @@ static void read_part(float *to, const qn_cuda_program *x, const qn_cuda_operand
     }
 }
 
+// Row i of a tiled weight.
+static void read_tiled(float *to, const qn_cuda_program *x, const qn_cuda_operand *o, int64_t i) {
+    unsigned char unit[QN_CUDA_TILE * 512], row[512];
+    const qn_type_info *info = qn_type_get((qn_type)o->type);
+    const int64_t bytes = qn_cuda_unit_bytes(o->type), blocks = o->width / QN_CUDA_BLOCK;
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t at = qn_cuda_unit_of(i / QN_CUDA_TILE, b, o->parts / QN_CUDA_TILE, blocks).at;
+        qn_cuda_read(x->head.device, unit, o->data + at * bytes, (size_t)bytes);
+        qn_cuda_tile_row(row, unit, (int)(i % QN_CUDA_TILE), o->type);
+        info->unpack(to + b * QN_CUDA_BLOCK, row, QN_CUDA_BLOCK);
+    }
+}
+
 // A row of a weight in its own type, block by block.
 static void read_weight(float *to, const qn_cuda_program *x, const qn_cuda_operand *o, int64_t i) {
     unsigned char block[512];
     const qn_type_info *info = qn_type_get((qn_type)o->type);
-    const int64_t bytes = qn_cuda_block_bytes(o->type, info->bytes);
-    const int64_t row = o->width / info->block * bytes;
+    const int64_t row = o->width / info->block * info->bytes;
+    if (o->is_tiled) {
+        read_tiled(to, x, o, i);
+        return;
+    }
     for (int64_t b = 0; b * info->block < o->width; b++) {
-        qn_cuda_read(x->head.device, block, o->data + i * row + b * bytes, (size_t)bytes);
-        if (o->type == QN_TYPE_Q8_0) memmove(block + 2, block + 2 + QN_CUDA_Q8_0_SHIFT, 32);
+        qn_cuda_read(x->head.device, block, o->data + i * row + b * info->bytes,
+                     (size_t)info->bytes);
         info->unpack(to + b * info->block, block, info->block);
     }
 }

@@ -48,9 +48,29 @@ static int64_t room_of_attention(const qn_cuda_program *x, const qn_cuda_task *t
     return qn_min(floats, QN_CUDA_ROOM_MAX);
 }
 
+// The image of all rows of a matmul with weights in tiles.
+static int64_t room_of_matmul(const qn_cuda_program *x, const qn_cuda_call *call) {
+    const int64_t symbols[QN_SYM_COUNT] = {1, x->max.rows, x->max.segs, x->max.outs};
+    const qn_cuda_operand *in = &call->task.in[0];
+    const int64_t blocks = in->width / QN_CUDA_BLOCK;
+    int64_t rows, floats;
+    if (in->form != QN_WORD_i12_256 || !call->task.in[1].is_tiled) return 0;
+    if (!qn_i64_mul(&rows, call->rows.n, symbols[call->rows.sym]) ||
+        !qn_i64_mul(&rows, rows, in->parts) || !qn_i64_add(&rows, rows, QN_CUDA_IMAGE_TILE - 1) ||
+        !qn_i64_mul(&floats, rows - rows % QN_CUDA_IMAGE_TILE, blocks) ||
+        !qn_i64_mul(&floats, floats, QN_CUDA_IMAGE_ROW / (int64_t)sizeof(float)))
+        return QN_CUDA_IMAGE_MAX;
+    return qn_min(floats, QN_CUDA_IMAGE_MAX);
+}
+
 static void ask_room(qn_cuda_program *x, const qn_cuda_call *call) {
+    int64_t floats = 0;
     if (call->kernel == QN_CUDA_attend || call->kernel == QN_CUDA_attention_attend)
-        x->room_floats = qn_max(x->room_floats, room_of_attention(x, &call->task));
+        floats = room_of_attention(x, &call->task);
+    if (call->kernel == QN_CUDA_project || call->kernel == QN_CUDA_gated ||
+        call->kernel == QN_CUDA_head_logits)
+        floats = room_of_matmul(x, call);
+    x->room_floats = qn_max(x->room_floats, floats);
 }
 
 static qn_status init_plan(qn_cuda_program *x, qn_cuda_plan *p, const qn_program_plan *from,
@@ -70,6 +90,7 @@ static qn_status init_plan(qn_cuda_program *x, qn_cuda_plan *p, const qn_program
     QN_TRY(measure_message(x, from, err));
     for (size_t i = 0; i < plan->n_calls; i++) {
         QN_TRY(qn_cuda_bind_call(x, p, from, i, err));
+        p->calls[i].task.is_tensor = x->is_tensor;
         ask_room(x, &p->calls[i]);
     }
     return QN_OK;
@@ -90,6 +111,7 @@ static void place_operands(const qn_cuda_program *x, qn_cuda_plan *p) {
         qn_cuda_task *task = &p->calls[i].task;
         task->room = x->room;
         task->room_floats = x->room_floats;
+        task->counters = x->counters;
         for (int k = 0; k < call->n_in; k++) {
             const qn_plan_arg *arg = &call->in[k];
             place_buffer(x, p, &task->in[k], arg);
@@ -190,6 +212,12 @@ static qn_status take_message(qn_cuda_program *x, qn_err *err) {
                    d->index, x->first_bytes, available);
 }
 
+// Counters, then the room.
+static int64_t room_bytes(const qn_cuda_program *x) {
+    const int64_t words = x->room_floats > 0 ? QN_CUDA_COUNTERS + x->room_floats : 0;
+    return words * (int64_t)sizeof *x->room;
+}
+
 static qn_status take_memory(qn_cuda_program *x, qn_err *err) {
     qn_device *device = x->head.device;
     void *arena = NULL, *fixed = NULL, *room = NULL;
@@ -200,11 +228,11 @@ static qn_status take_memory(qn_cuda_program *x, qn_err *err) {
     if (status) return qn_err_prefix(err, status, "constants and inputs");
     x->fixed = fixed;
     if (x->room_floats > 0) {
-        const size_t bytes = (size_t)x->room_floats * sizeof *x->room;
-        status = device->kind->alloc(&room, device, bytes, err);
-        if (status) return qn_err_prefix(err, status, "parts of attention");
+        status = device->kind->alloc(&room, device, (size_t)room_bytes(x), err);
+        if (status) return qn_err_prefix(err, status, "parts of attention, images of rows");
+        x->counters = room;
+        x->room = (float *)room + QN_CUDA_COUNTERS;
     }
-    x->room = room;
     QN_TRY(take_message(x, err));
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         qn_cuda_plan *p = &x->plans[i];
@@ -223,6 +251,7 @@ qn_status qn_cuda_prepare(qn_program **out, qn_device *device, const qn_program_
     x->head.device = device;
     x->max = opts->max;
     x->is_timed = opts->is_timed;
+    x->is_tensor = opts->is_tensor;
     x->go_on = opts->go_on;
     x->go_on_arg = opts->go_on_arg;
     qn_status status = QN_OK;
@@ -263,7 +292,7 @@ void qn_cuda_release(qn_program *program) {
     drop_message(x);
     if (x->arena) d->api->free(d->stream, x->arena);
     if (x->fixed) d->api->free(d->stream, x->fixed);
-    if (x->room) d->api->free(d->stream, x->room);
+    if (x->counters) d->api->free(d->stream, x->counters);
     pthread_mutex_unlock(&d->lock);
     qn_free(x);
 }
@@ -271,8 +300,7 @@ void qn_cuda_release(qn_program *program) {
 qn_program_size qn_cuda_measure(const qn_program *program) {
     const qn_cuda_program *x = qn_cuda_program_own(program);
     qn_program_size size = {.arena = x->arena_bytes,
-                            .scratch = x->fixed_bytes + (int64_t)x->first_bytes +
-                                       x->room_floats * (int64_t)sizeof *x->room};
+                            .scratch = x->fixed_bytes + (int64_t)x->first_bytes + room_bytes(x)};
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         if (x->plans[i].plan)
             size.tables += (int64_t)(x->plans[i].plan->n_calls * sizeof *x->plans[i].calls);

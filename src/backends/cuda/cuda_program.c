@@ -107,18 +107,22 @@ static void launch_call(const qn_cuda_program *x, const qn_cuda_call *call) {
                             qn_cuda_backends[0].kernels[call->kernel]);
 }
 
+// Before a call, and after the last; of a plan with more calls than marks, of the first ones.
+static void take_time(const qn_cuda_program *x, size_t call) {
+    qn_cuda_device *d = qn_cuda_card_of(x);
+    if (x->is_timed && !d->error && call < QN_CUDA_MARKS)
+        (void)qn_cuda_check(d, d->api->mark(d->stream, (int)call), "taking times");
+}
+
 // False: it was stopped.
 static bool launch_all(qn_cuda_program *x) {
     const qn_cuda_plan *p = x->now;
-    qn_cuda_device *d = qn_cuda_card_of(x);
     for (size_t i = 0; i < p->plan->n_calls; i++) {
         if (x->go_on && !x->go_on(x->go_on_arg)) return false;
-        if (x->is_timed && !d->error)
-            (void)qn_cuda_check(d, d->api->mark(d->stream, (int)i), "taking times");
+        take_time(x, i);
         launch_call(x, &p->calls[i]);
     }
-    if (x->is_timed && !d->error)
-        (void)qn_cuda_check(d, d->api->mark(d->stream, (int)p->plan->n_calls), "taking times");
+    take_time(x, p->plan->n_calls);
     return true;
 }
 
@@ -222,7 +226,8 @@ bool qn_cuda_times(const qn_program *program, size_t call, int64_t *begin, int64
     const qn_cuda_program *x = qn_cuda_program_own(program);
     qn_cuda_device *d = qn_cuda_card_of(x);
     int64_t from = 0, to = 0;
-    if (!x->is_timed || x->now->calls[call].task.rows == 0) return false;
+    if (!x->is_timed || x->now->calls[call].task.rows == 0 || call + 1 >= QN_CUDA_MARKS)
+        return false;
     pthread_mutex_lock(&d->lock);
     const bool is_known = !d->error && !d->api->between(&from, d->stream, 0, (int)call) &&
                           !d->api->between(&to, d->stream, 0, (int)call + 1);

@@ -61,10 +61,11 @@ typedef struct qn_cuda_program {
     int64_t arena_bytes, fixed_bytes;
     float *room; // on the card: of one call at a time
     int64_t room_floats;
+    uint32_t *counters;               // before the room; NULL: there is none
     unsigned char *message, *on_card; // a step: qn_step, then the message
     size_t message_bytes, used_bytes;
     size_t first_bytes; // room for a step that is taken at once
-    bool is_timed;
+    bool is_timed, is_tensor;
     int64_t started; // when the last step began, on the host's clock
     int64_t n_steps, n_hits;
     bool (*go_on)(void *arg);

@@ -98,8 +98,19 @@ static const char *refuse_size(const qn_graph *graph, const qn_node *node) {
     return NULL;
 }
 
+// What one of several ranks computes of every matrix: the calls of a step would wait for them.
+static const char *refuse_share(const qn_graph *graph, const qn_node *node) {
+    const bool has_ids = node->op == QN_OP_EMBED || node->op == QN_OP_HEAD;
+    bool is_share = qn_node_gathers(node) || (has_ids && node->attrs.start > 0);
+    for (int i = 0; i < node->n_in; i++)
+        is_share |= node->in[i] >= 0 && graph->nodes[graph->values[node->in[i]].node].share;
+    return is_share ? "shares of matrices on several ranks; --split layers has none" : NULL;
+}
+
 static const char *refuse(const qn_graph *graph, const qn_node *node) {
     const qn_op_info *info = qn_op_get(node->op);
+    const char *share = refuse_share(graph, node);
+    if (share) return share;
     for (int i = 0; i < node->n_in; i++) {
         if (!is_weight(info->kinds[i]) || node->in[i] == QN_NO_VALUE) continue;
         const char *why = qn_refuse_weight(graph, node, i);

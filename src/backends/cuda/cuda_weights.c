@@ -1,35 +1,35 @@
-// Weights of a GPU: rows in their own type, or as floats; they are read on the host in pieces.
+// Weights of a GPU: rows in their own type, tiles of them, or floats.
 #include "backends/cuda/cuda_device.h"
+#include "backends/cuda/cuda_tiles.h"
 
 #include "core/mem.h"
-
-#include <string.h>
 
 // The type in which the numbers lie on the card.
 static qn_type type_of(const qn_plan_leaf *leaf) {
     return leaf->layout == QN_WORD_typed ? leaf->type : QN_TYPE_F32;
 }
 
-// Bytes of n values on the card.
-static bool card_bytes(int64_t *out, const qn_plan_leaf *leaf, int64_t n) {
-    const qn_type type = type_of(leaf);
-    const qn_type_info *info = qn_type_get(type);
-    int64_t bytes;
-    return qn_type_bytes(&bytes, type, n) &&
-           qn_i64_mul(out, n / info->block, qn_cuda_block_bytes((int)type, info->bytes));
+static bool is_tiled(const qn_plan_leaf *leaf, int64_t n, int64_t width) {
+    return leaf->layout == QN_WORD_typed && width > 0 &&
+           qn_cuda_is_tiled((int)leaf->type, n / width, width);
 }
 
-// Blocks as they lie on the card; `to` may not be `from`.
-static void spread(unsigned char *to, const unsigned char *from, qn_type type, int64_t n_blocks) {
-    const qn_type_info *info = qn_type_get(type);
-    const size_t bytes = (size_t)info->bytes,
-                 room = (size_t)qn_cuda_block_bytes((int)type, info->bytes);
-    const size_t head = type == QN_TYPE_Q8_0 ? 2 : bytes; // before the gap
-    const size_t gap = type == QN_TYPE_Q8_0 ? QN_CUDA_Q8_0_SHIFT : 0;
-    for (int64_t i = 0; i < n_blocks; i++, to += room, from += bytes) {
-        memset(to, 0, room);
-        memcpy(to, from, head);
-        memcpy(to + head + gap, from + head, bytes - head);
+// Bytes of n values on the card; tiles have as many as the rows that they are made of.
+static bool card_bytes(int64_t *out, const qn_plan_leaf *leaf, int64_t n) {
+    return qn_type_bytes(out, type_of(leaf), n);
+}
+
+// Rows as tiles; all the rows there are, or whole groups of tiles.
+static void tile_rows(unsigned char *to, const unsigned char *from, qn_type type, int64_t rows,
+                      int64_t width) {
+    const int64_t unit = qn_cuda_unit_bytes((int)type), blocks = width / QN_CUDA_BLOCK;
+    const int64_t block = unit / QN_CUDA_TILE, row = blocks * block; // bytes
+    for (int64_t t = 0; t < rows / QN_CUDA_TILE; t++) {
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t at = qn_cuda_unit_of(t, b, rows / QN_CUDA_TILE, blocks).at;
+            qn_cuda_tile_pack(to + at * unit, from + t * QN_CUDA_TILE * row + b * block, row,
+                              (int)type);
+        }
     }
 }
 
@@ -51,39 +51,24 @@ qn_status qn_cuda_weight_bytes(int64_t *out, const qn_device *device, const qn_p
     return QN_OK;
 }
 
-// Where a piece is read, and where it is spread; both hold PIECE values.
-enum { PIECE = 1 << 22 }; // whole blocks of every type
-
-static qn_status load_piece(unsigned char *to, qn_device *device, const qn_plan_leaf *leaf,
-                            const qn_weight_reader *reader, int64_t first, int64_t n,
-                            unsigned char *room[2], qn_err *err) {
-    const qn_type type = type_of(leaf);
-    const qn_type_info *info = qn_type_get(type);
-    const int64_t n_blocks = n / info->block,
-                  room_bytes = qn_cuda_block_bytes((int)type, info->bytes);
-    if (leaf->layout == QN_WORD_typed)
-        QN_TRY(reader->read(reader->arg, room[0], first, n, err));
-    else
-        QN_TRY(reader->read_f32(reader->arg, (float *)(void *)room[0], first, n, err));
-    const bool is_spread = room_bytes != info->bytes;
-    if (is_spread) spread(room[1], room[0], type, n_blocks);
-    qn_cuda_write(device, to + first / info->block * room_bytes, room[is_spread],
-                  (size_t)(n_blocks * room_bytes));
-    return reader->progress ? reader->progress(reader->arg, n_blocks * room_bytes, err) : QN_OK;
+qn_status qn_cuda_layout_of(qn_cuda_layout *out, const qn_plan_leaf *leaf, qn_err *err) {
+    qn_cuda_layout layout = {.together = qn_type_get(type_of(leaf))->block};
+    int64_t bytes;
+    QN_TRY(qn_leaf_values(&layout.n, &layout.width, leaf, err));
+    QN_TRY(qn_cuda_weight_bytes(&bytes, NULL, leaf, err)); // that it does not overflow
+    layout.is_packed = is_tiled(leaf, layout.n, layout.width);
+    if (layout.is_packed) layout.together = QN_CUDA_TILES * QN_CUDA_TILE * layout.width;
+    *out = layout;
+    return QN_OK;
 }
 
-qn_status qn_cuda_load_weight(void *to, qn_device *device, const qn_plan_leaf *leaf,
-                              const qn_weight_reader *reader, qn_err *err) {
-    int64_t n, width, bytes, room_bytes = 0;
-    QN_TRY(qn_leaf_values(&n, &width, leaf, err));
-    QN_TRY(qn_cuda_weight_bytes(&bytes, device, leaf, err));
-    if (!card_bytes(&room_bytes, leaf, qn_min(n, PIECE)))
-        return QN_FAIL(err, LIMIT, "weight %s: a piece overflows", leaf->name);
-    unsigned char *room[2] = {qn_alloc((size_t)room_bytes, 1), qn_alloc((size_t)room_bytes, 1)};
-    qn_status status = room[0] && room[1] ? QN_OK : QN_NOMEM(err, leaf->name);
-    for (int64_t first = 0; first < n && !status; first += PIECE)
-        status = load_piece(to, device, leaf, reader, first, qn_min(n - first, PIECE), room, err);
-    qn_free(room[0]);
-    qn_free(room[1]);
-    return status ? status : qn_cuda_failure(device, err);
+int64_t qn_cuda_card_bytes(const qn_plan_leaf *leaf, int64_t n) {
+    int64_t bytes = 0;
+    (void)card_bytes(&bytes, leaf, n); // less than those of the weight
+    return bytes;
+}
+
+void qn_cuda_pack(unsigned char *to, const unsigned char *from, const qn_plan_leaf *leaf,
+                  const qn_cuda_layout *layout, int64_t n) {
+    tile_rows(to, from, leaf->type, n / layout->width, layout->width);
 }

@@ -1,6 +1,7 @@
 // Attention over pages, in the order of docs/numbers.md: blocks of 64 positions, chunks of 256,
-// chunks merged ascending. Usual shapes go to attend_few.cu and attend_many.cu; here a block of
-// threads has one row and head, of any shape.
+// chunks merged ascending. Usual shapes go to attend_spread.cu, attend_few.cu and attend_many.cu,
+// in numerics tensor to attend_tensor.cu; here a block of threads has one row and head, of any
+// shape.
 #include "attention.cuh"
 #include "kernels.cuh"
 
@@ -107,6 +108,7 @@ static __device__ inline void attend_head(const Task &t, float *to, const float 
 }
 
 static __global__ void attend_rows(const __grid_constant__ Task t, Operand q, const float *sinks) {
+    begin();
     const int64_t r = blockIdx.x;
     for (int64_t h = blockIdx.y; h < q.parts; h += gridDim.y)
         attend_head(t, (float *)part_at(t.out[0], r, h), (const float *)part_at(q, r, h),
@@ -117,7 +119,9 @@ static __global__ void attend_rows(const __grid_constant__ Task t, Operand q, co
 static void launch_attend(const Task *task, const Operand &q, const unsigned char *sinks,
                           cudaStream_t stream) {
     Attention a = {q, (const float *)sinks, false};
-    if (task->rows >= MANY_ROWS) {
+    if (launch_attend_spread(task, a, false, stream) || launch_attend_tensor(task, a, stream))
+        return;
+    if (task->rows - task->segs >= MANY_ROWS - 1) { // else no segment has so many
         a.is_mixed = task->segs > 1;
         const bool is_done = !a.is_mixed || launch_attend_few(task, a, stream);
         if (is_done && launch_attend_many(task, a, stream)) return;
@@ -127,10 +131,14 @@ static void launch_attend(const Task *task, const Operand &q, const unsigned cha
     const dim3 grid(grid_of(task->rows), grid_of(q.parts, 65535));
     const size_t bytes = (size_t)(task->cache.k_size + 2 * task->cache.v_size) * sizeof(float);
     (void)allow_shared(attend_rows, bytes);
-    attend_rows<<<grid, THREADS, bytes, stream>>>(*task, q, (const float *)sinks);
+    start(attend_rows, grid, THREADS, bytes, stream, *task, q, (const float *)sinks);
 }
 
 // q (T, H, E), cache, table, sinks? (H)
 LAUNCHER(attend) { launch_attend(task, task->in[0], task->in[3].data, stream); }
-// The queries are those of attention_turn.
-LAUNCHER(attention_attend) { launch_attend(task, task->temp[0], task->in[8].data, stream); }
+// The queries are those of attention_turn, or turned on the way.
+LAUNCHER(attention_attend) {
+    const Attention a = {task->in[0], (const float *)task->in[8].data, false};
+    if (!launch_attend_spread(task, a, true, stream))
+        launch_attend(task, task->temp[0], task->in[8].data, stream);
+}

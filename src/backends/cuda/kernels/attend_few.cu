@@ -21,7 +21,9 @@ template <int TYPE, int HEAD, int HEADS> struct Few {
     static constexpr int BLOCKS = PASS / BLOCK;
     static constexpr size_t BYTES = (size_t)2 * PASS * ROW;
     // Scores: a thread has a position and some heads. Values: two numbers f and some heads.
-    static constexpr int SCORES = N * PASS > THREADS ? N *PASS / THREADS : 1;
+    // A position meets four heads where threads suffice: queries are read once for all of them.
+    static constexpr int LEAST = N * PASS > THREADS ? N *PASS / THREADS : 1;
+    static constexpr int SCORES = LEAST > 4 ? LEAST : N < 4 ? N : 4;
     static constexpr int PAIRS = HEAD / 2;
     static constexpr int VALUES = N > 2 ? (HEAD == 64 ? N / 4 : N / 2) : 1;
 };
@@ -289,6 +291,7 @@ static __device__ inline void end_row(const Task &t, const Attention &a, const S
 template <int TYPE, int HEAD, int HEADS>
 static __global__ void __launch_bounds__(THREADS)
     attend_few(const __grid_constant__ Task t, const __grid_constant__ Attention a, bool is_split) {
+    begin();
     using S = Few<TYPE, HEAD, HEADS>;
     constexpr bool IS_TURNED = TYPE != QN_TYPE_Q8_0;
     extern __shared__ __align__(16) unsigned char pages_shared[];
@@ -358,6 +361,7 @@ static __global__ void __launch_bounds__(THREADS)
 // The chunks of a row and head, ascending; a thread has a number of the result.
 static __global__ void merge_chunks(const __grid_constant__ Task t,
                                     const __grid_constant__ Attention a, int64_t chunks) {
+    begin();
     const int64_t r = blockIdx.x, head = blockIdx.y, n = t.cache.v_size;
     const int f = (int)threadIdx.x;
     if (t.step->row_seg[r] < 0) return;
@@ -391,9 +395,9 @@ static bool launch_few(const Task *task, const Attention &a, cudaStream_t stream
                           rows * heads * chunks * (HEAD + PART_EXTRA) <= task->room_floats;
     if (ys > 65535 || heads > 65535 || !allow_shared(kernel, S::BYTES)) return false;
     const dim3 grid(grid_of(rows), grid_of(ys), grid_of(is_split ? chunks : 1));
-    kernel<<<grid, THREADS, S::BYTES, stream>>>(*task, a, is_split);
+    start(kernel, grid, THREADS, S::BYTES, stream, *task, a, is_split);
     if (is_split)
-        merge_chunks<<<dim3(grid_of(rows), grid_of(heads)), HEAD, 0, stream>>>(*task, a, chunks);
+        start(merge_chunks, dim3(grid_of(rows), grid_of(heads)), HEAD, 0, stream, *task, a, chunks);
     return true;
 }
 

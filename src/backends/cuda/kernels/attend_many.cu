@@ -2,7 +2,7 @@
 // rows that follow each other, of all heads of the group, against 64 positions at a time, as a
 // product of matrices whose sums lie in registers. A half of a warp has the same queries in scores
 // and in values, so that the softmax stays inside it.
-#include "attention.cuh"
+#include "tiles.cuh"
 
 constexpr int THREADS = 256, SIDE = 16; // threads along the queries, and along positions or values
 
@@ -26,38 +26,6 @@ template <int HEAD> struct Shared {
         : q(at), k(q + HEAD * Tile<HEAD>::M), v(k + HEAD * BLOCK), p(v + HEAD * BLOCK),
           ranges((int2 *)(p + BLOCK * Tile<HEAD>::P_ROW)) {}
 };
-
-// The rows of a tile. seg -1: padding; no rows: nothing to do.
-struct Rows {
-    int64_t row, seg;
-    int n, group; // rows; query heads of the head of keys
-    int64_t kv;
-};
-
-// Tiles of the segments, then those of padding.
-static __device__ inline Rows find_rows(const Task &t, const Attention &a, int64_t i, int per) {
-    const qn_step *s = t.step;
-    const bool is_mixed = a.is_mixed;
-    const Item item =
-        find_item(s, i, [=](int n) { return is_mixed && n < MANY_ROWS ? 0 : (n + per - 1) / per; });
-    const bool is_padding = item.seg == s->n_segs;
-    const int64_t row = s->seg_row[item.seg] + item.at * per;
-    const int64_t left = (is_padding ? t.rows : (int64_t)s->seg_row[item.seg + 1]) - row;
-    return {.row = row,
-            .seg = is_padding ? -1 : item.seg,
-            .n = (int)(left < 0     ? 0
-                       : left < per ? left
-                                    : per)};
-}
-
-static __device__ inline float *result_at(const Task &t, const Rows &x, int query) {
-    return (float *)part_at(t.out[0], x.row + query / x.group, x.kv * x.group + query % x.group);
-}
-
-template <int HEAD> static __device__ inline void clear_rows(const Task &t, const Rows &x) {
-    for (int i = threadIdx.x; i < x.n * x.group * HEAD; i += THREADS)
-        result_at(t, x, i / HEAD)[i % HEAD] = 0;
-}
 
 // The queries of a tile and what they see; those that are not there see nothing.
 template <int HEAD>
@@ -84,12 +52,6 @@ static __device__ inline void load_queries(const Task &t, const Operand &q, cons
 }
 
 // --- keys and values -----------------------------------------------------------------------------
-
-// The first block from `at` on, before `end`, that has a page.
-static __device__ inline int next_block(const Task &t, int64_t seg, int at, int end) {
-    while (at < end && !find_page(t, seg, at / BLOCK)) at += BLOCK;
-    return at;
-}
 
 // Neighbours write neighbouring columns.
 template <int TYPE, int HEAD>
@@ -365,6 +327,7 @@ static __device__ inline void attend_tile(const Task &t, const Attention &a, con
 template <int TYPE, int HEAD>
 static __global__ void __launch_bounds__(THREADS, 1)
     attend_many(const __grid_constant__ Task t, const __grid_constant__ Attention a) {
+    begin();
     extern __shared__ __align__(16) float tile_shared[];
     const Shared<HEAD> shared(tile_shared);
     const int group = (int)(a.q.parts / t.cache.heads);
@@ -392,7 +355,7 @@ bool launch_attend_many(const Task *task, const Attention &a, cudaStream_t strea
         const int64_t tiles = task->rows / (T::M / group) + task->segs + 1;
         if (tiles > 65535 || !allow_shared(kernel, T::BYTES)) return false;
         const dim3 grid(grid_of(task->cache.heads), grid_of(tiles));
-        kernel<<<grid, THREADS, T::BYTES, stream>>>(*task, a);
+        start(kernel, grid, THREADS, T::BYTES, stream, *task, a);
         return true;
     });
 }

@@ -20,6 +20,13 @@ struct Attention {
 // These do it and return true where they have the shape and the memory of the card suffices.
 bool launch_attend_few(const Task *task, const Attention &a, cudaStream_t stream);
 bool launch_attend_many(const Task *task, const Attention &a, cudaStream_t stream);
+// Few rows, over many multiprocessors; `does_turn`: q, k and v of task->in are turned and written
+// on the way. Whether it would is known before.
+bool launch_attend_spread(const Task *task, const Attention &a, bool does_turn,
+                          cudaStream_t stream);
+bool can_attend_spread(const Task *task, const Operand &q);
+// Any rows on tensor cores (tensor.cuh); which shapes goes by is_tensor.
+bool launch_attend_tensor(const Task *task, const Attention &a, cudaStream_t stream);
 
 // --- what a row sees -----------------------------------------------------------------------------
 
@@ -84,12 +91,17 @@ struct Joint {
     float before, part;
 };
 
-static __device__ inline Joint join_chunk(float &all_m, float &all_l, float m, float l) {
+template <typename Exp>
+static __device__ inline Joint join_chunk(float &all_m, float &all_l, float m, float l, Exp exp) {
     const float most = larger(m, all_m);
-    const Joint j = {math_exp(all_m - most), math_exp(m - most)};
+    const Joint j = {exp(all_m - most), exp(m - most)};
     all_m = most;
     all_l = fmaf(all_l, j.before, l * j.part);
     return j;
+}
+
+static __device__ inline Joint join_chunk(float &all_m, float &all_l, float m, float l) {
+    return join_chunk(all_m, all_l, m, l, math_exp);
 }
 
 // The result is o * a * inverse.
@@ -97,28 +109,22 @@ struct Last {
     float a, inverse;
 };
 
-static __device__ inline Last finish_softmax(float m, float l, const float *sink) {
+template <typename Exp>
+static __device__ inline Last finish_softmax(float m, float l, bool has_sink, float sink, Exp exp) {
     float a = 1, total = l;
-    if (sink) {
-        const float most = larger(*sink, m);
-        a = math_exp(m - most);
-        total = fmaf(total, a, math_exp(*sink - most));
+    if (has_sink) {
+        const float most = larger(sink, m);
+        a = exp(m - most);
+        total = fmaf(total, a, exp(sink - most));
     }
     return {a, total == 0 ? 0 : 1.0f / total}; // 0: saw nothing
 }
 
-// --- launches ------------------------------------------------------------------------------------
-
-// Lets a kernel have so many bytes of shared memory; false: the card has less.
-template <typename Kernel> static inline bool allow_shared(Kernel *kernel, size_t bytes) {
-    int card = 0, most = 0;
-    if (cudaGetDevice(&card) ||
-        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, card))
-        return false;
-    return bytes <= (size_t)most &&
-           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) ==
-               cudaSuccess;
+static __device__ inline Last finish_softmax(float m, float l, const float *sink) {
+    return finish_softmax(m, l, sink != nullptr, sink ? *sink : 0.0f, math_exp);
 }
+
+// --- launches ------------------------------------------------------------------------------------
 
 // Calls of pick(Constant<type>, Constant<head size>) for the shapes that fast kernels have; false:
 // they have not.
@@ -137,4 +143,15 @@ template <typename Pick> static inline bool pick_shape(const qn_cache_view &c, P
     if (c.type == QN_TYPE_F32) return pick_size<QN_TYPE_F32>(c.k_size, pick);
     if (c.type == QN_TYPE_F16) return pick_size<QN_TYPE_F16>(c.k_size, pick);
     return c.type == QN_TYPE_Q8_0 && pick_size<QN_TYPE_Q8_0>(c.k_size, pick);
+}
+
+// Tiles of queries on tensor cores have so many.
+constexpr int TENSOR_QUERIES = 64;
+
+// Whether a call is computed on tensor cores: by what does not change between steps, so that a row
+// gets the same in all of them.
+static inline bool is_tensor(const Task *task, const Operand &q) {
+    const qn_cache_view &c = task->cache;
+    return task->is_tensor && c.type == QN_TYPE_F16 && q.parts / c.heads <= TENSOR_QUERIES &&
+           pick_shape(c, [](auto, auto size) { return decltype(size)::value <= 128; });
 }

@@ -8,6 +8,7 @@
 #include "backends/kernel_math.h"
 
 #include <cuda_runtime.h>
+#include <utility>
 
 typedef qn_cuda_task Task;
 typedef qn_cuda_operand Operand;
@@ -24,6 +25,68 @@ template <typename T> static __host__ __device__ inline T ceil_div(T a, T b) {
 // Blocks of threads of a grid with this much to do; a grid has at least one.
 static inline unsigned grid_of(int64_t n, int64_t limit = INT32_MAX) {
     return (unsigned)(n < 1 ? 1 : n > limit ? limit : n);
+}
+
+// --- one kernel after the other ------------------------------------------------------------------
+
+// Kernels are launched while the one before them still runs, so that what does not depend on it is
+// done meanwhile. Each of them calls this before it reads or writes what another kernel does: it
+// returns when all that were launched before have ended, as each of those has waited, too.
+static __device__ inline void await_others() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel start as soon as all blocks of threads of this one have begun.
+static __device__ inline void admit_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// The first words of a kernel that has nothing to do before.
+static __device__ inline void begin() {
+    admit_next();
+    await_others();
+}
+
+// Whether the card can, and the code waits; others run one kernel after the other.
+static inline bool has_early_starts() {
+    int card = 0, major = 0;
+#ifndef QN_CUDA_HAS_90A
+    return false;
+#endif
+    return !cudaGetDevice(&card) &&
+           !cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, card) && major >= 9;
+}
+
+// Launches a kernel that calls await_others; errors come from cudaGetLastError.
+template <typename... Params, typename... Args>
+static inline void start(void (*kernel)(Params...), dim3 grid, dim3 threads, size_t shared,
+                         cudaStream_t stream, Args &&...args) {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = has_early_starts();
+    (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+}
+
+// Lets a kernel have so many bytes of shared memory; false: the card has less.
+template <typename Kernel> static inline bool allow_shared(Kernel *kernel, size_t bytes) {
+    int card = 0, most = 0;
+    if (cudaGetDevice(&card) ||
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, card))
+        return false;
+    return bytes <= (size_t)most &&
+           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) ==
+               cudaSuccess;
 }
 
 // --- operands ------------------------------------------------------------------------------------
@@ -61,7 +124,7 @@ static __device__ inline const unsigned char *input_at(const Task &t, int i, int
     return base ? (const unsigned char *)base + r * x.stride : nullptr;
 }
 
-// Blocks of a type in a file, and in a KV cache.
+// Blocks of a type.
 struct TypeSize {
     int block, bytes;
 };
@@ -76,16 +139,6 @@ static __host__ __device__ inline TypeSize type_size(int type) {
         return {1, 1};
     }
 }
-// The same of a weight on the card.
-static __host__ __device__ inline TypeSize weight_size(int type) {
-    const TypeSize size = type_size(type);
-    return {size.block, qn_cuda_block_bytes(type, size.bytes)};
-}
-static __host__ __device__ inline int64_t row_of_type(int type, int64_t width) {
-    const TypeSize size = weight_size(type);
-    return width / size.block * size.bytes;
-}
-
 // The activation of a gate.
 static __device__ inline float activate(float x, int act) {
     return act == QN_WORD_gelu ? math_gelu(x) : math_silu(x);
@@ -95,12 +148,12 @@ static __device__ inline float activate(float x, int act) {
 
 // 64 lanes, by the first 64 threads of the block; `room` holds 64. All threads get the sum.
 template <typename Add>
-static __device__ inline float sum_64(const float *x, int64_t n, float *room, Add add) {
+static __device__ inline float sum_64(const float *x, int n, float *room, Add add) {
     const int l = threadIdx.x;
     if (l < 64) {
         float sum = 0;
-#pragma unroll 8
-        for (int64_t i = l; i < n; i += 64) sum = add(sum, x[i]);
+#pragma unroll 16
+        for (int i = l; i < n; i += 64) sum = add(sum, x[i]);
         room[l] = sum;
     }
     __syncthreads();
@@ -115,7 +168,7 @@ static __device__ inline float sum_64(const float *x, int64_t n, float *room, Ad
     return sum;
 }
 
-static __device__ inline float sum_squares(const float *x, int64_t n, float *room) {
+static __device__ inline float sum_squares(const float *x, int n, float *room) {
     return sum_64(x, n, room, [](float sum, float v) { return fmaf(v, v, sum); });
 }
 
@@ -126,77 +179,132 @@ static __device__ inline float warp_max(float x) {
     return x;
 }
 
-static __device__ inline int sum_of_16(int x) {
-    for (int half = 8; half > 0; half /= 2) x += __shfl_xor_sync(ALL, x, half);
-    return x;
-}
-
-static __device__ inline float scale_of(float largest, bool is_broken, float max_q) {
-    return is_broken ? nanf("") : largest / max_q;
-}
-
-static __device__ inline int round_one(float x, float scale, float max_q) {
-    if (!(scale > 0)) return 0;
-    const float y = x / scale;
-    return (int)rintf(y > max_q ? max_q : y < -max_q ? -max_q : y);
-}
-
-// A warp rounds a block: lane l has values l, l + 32, ..., zeros after the end of the row.
-static __device__ inline void round_block(unsigned char *to, int form, const float v[8]) {
-    const int l = threadIdx.x % WARP;
-    float largest[8];
-    bool broken = false;
-    for (int i = 0; i < 8; i++) {
-        broken |= !isfinite(v[i]);
-        largest[i] = warp_max(fabsf(v[i]));
+// x / scale, rounded to an integer. A division takes long. With the rounded reciprocal, a quotient
+// that is off by a last place becomes the rounded one by a correction (Markstein); it is so after
+// the first, while nothing leaves the range of normal numbers or is far below 1/2.
+struct Divisor {
+    float scale, inverse;
+    bool is_plain;
+    __device__ explicit Divisor(float s) : scale(s), is_plain(s > 0x1p-90f && s < 0x1p90f) {
+        inverse = is_plain ? 1.0f / s : 0.0f;
     }
-    if (form == QN_WORD_i8_32) {
-        qn_cuda_i8 *b = (qn_cuda_i8 *)to;
-        for (int i = 0; i < 8; i++) {
-            const bool is_broken = __any_sync(ALL, !isfinite(v[i]));
-            const float scale = scale_of(largest[i], is_broken, 127);
-            const int q = round_one(v[i], scale, 127), sum = sum_of_16(q);
-            b->q[32 * i + l] = (int8_t)q;
-            if (l == 0) b->scales[i] = scale;
-            if (l % 16 == 0) b->sums[2 * i + l / 16] = (int16_t)sum;
+    __device__ int round(float x, float max_q) const {
+        float y = 0;
+        if (is_plain) {
+            y = x * inverse;
+            y = fmaf(fmaf(-y, scale, x), inverse, y);
+            y = fmaf(fmaf(-y, scale, x), inverse, y);
+        } else if (scale > 0) {
+            y = x / scale;
         }
+        return (int)rintf(y > max_q ? max_q : y < -max_q ? -max_q : y);
+    }
+};
+
+static __device__ inline uint32_t pack_bytes(const int v[4]) {
+    return (v[0] & 255) | (v[1] & 255) << 8 | (v[2] & 255) << 16 | (uint32_t)v[3] << 24;
+}
+// Eight values; four of them are `step` bytes after the other four.
+static __device__ inline void store_bytes(int8_t *to, int step, const int v[8]) {
+    *(uint32_t *)to = pack_bytes(v);
+    *(uint32_t *)(to + step) = pack_bytes(v + 4);
+}
+
+// The largest of the values, infinite where one of them is no number.
+static __device__ inline float largest_of(const float v[8]) {
+    float most = 0;
+    bool is_broken = false;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        is_broken |= !isfinite(v[i]);
+        most = fmaxf(most, fabsf(v[i]));
+    }
+    return is_broken ? INFINITY : most;
+}
+
+static __device__ inline float scale_of(float largest, float max_q) {
+    return isinf(largest) ? nanf("") : largest / max_q;
+}
+
+// Four lanes have a group of 32, two of them a half.
+static __device__ inline void round_i8(qn_cuda_i8 *to, const float v[8]) {
+    const int l = threadIdx.x % WARP;
+    float most = largest_of(v);
+    for (int half = 2; half > 0; half /= 2) most = fmaxf(most, __shfl_xor_sync(ALL, most, half));
+    const float scale = scale_of(most, 127);
+    const Divisor by(scale);
+    int q[8], sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) sum += q[i] = by.round(v[i], 127);
+    sum += __shfl_xor_sync(ALL, sum, 1);
+    store_bytes(to->q + 8 * l, 4, q);
+    if (l % 4 == 0) to->scales[l / 4] = scale;
+    if (l % 2 == 0) to->sums[l / 2] = (int16_t)sum;
+}
+
+// 12 or 16 bits: two planes of bytes. The low bytes are signed: see cuda_task.h.
+template <typename Block, int MAX_Q>
+static __device__ inline void round_wide(Block *to, const float v[8]) {
+    constexpr bool IS_I12 = MAX_Q == 2047;
+    const int l = threadIdx.x % WARP;
+    const float scale = scale_of(warp_max(largest_of(v)), MAX_Q);
+    const Divisor by(scale);
+    int hi[8], lo[8], sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int q = by.round(v[i], MAX_Q);
+        sum += q;
+        hi[i] = IS_I12 ? (q + 128) >> 8 : q >> 8;
+        lo[i] = q - 256 * hi[i] - (IS_I12 ? 0 : 128);
+    }
+    sum += __shfl_xor_sync(ALL, sum, 1);
+    const int at = IS_I12 ? qn_cuda_i12_at(8 * l) : 8 * l, step = IS_I12 ? 16 : 4;
+    store_bytes(to->hi + at, step, hi);
+    store_bytes(to->lo + at, step, lo);
+    if (l % 2 == 0) to->sums[l / 2] = sum;
+    if (l == 0) to->scale = scale;
+}
+
+// A warp rounds a block: lane l has values 8 l to 8 l + 7, zeros after the end of the row.
+static __device__ inline void round_block(unsigned char *to, int form, const float v[8]) {
+    if (form == QN_WORD_i8_32)
+        round_i8((qn_cuda_i8 *)to, v);
+    else if (form == QN_WORD_i12_256)
+        round_wide<qn_cuda_i12, 2047>((qn_cuda_i12 *)to, v);
+    else
+        round_wide<qn_cuda_i16, 32767>((qn_cuda_i16 *)to, v);
+}
+
+// Whether words of 16 bytes can be read there: views of parts begin anywhere.
+static __host__ __device__ inline bool is_aligned(const void *x) { return (uintptr_t)x % 16 == 0; }
+
+// Values i to i + 7 of n, zeros after the end; i is a multiple of 8.
+static __device__ inline void load_8(float v[8], const float *x, int i, int n) {
+    if (n % 8 == 0 && i < n && is_aligned(x)) {
+        const float4 a = ((const float4 *)(x + i))[0], b = ((const float4 *)(x + i))[1];
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
         return;
     }
-    const bool is_i12 = form == QN_WORD_i12_256;
-    const float max_q = is_i12 ? 2047 : 32767;
-    float most = 0;
-    for (int i = 0; i < 8; i++) most = fmaxf(most, largest[i]);
-    const float scale = scale_of(most, __any_sync(ALL, broken), max_q);
-    int8_t *hi = (int8_t *)to, *lo = hi + QN_CUDA_BLOCK;
-    for (int i = 0; i < 8; i++) {
-        const int q = round_one(v[i], scale, max_q), sum = sum_of_16(q);
-        const int high = is_i12 ? (q + 128) >> 8 : q >> 8;
-        hi[32 * i + l] = (int8_t)high;
-        lo[32 * i + l] = (int8_t)(is_i12 ? q - 256 * high : q - 256 * high - 128);
-        if (l % 16 == 0) {
-            if (is_i12)
-                ((qn_cuda_i12 *)to)->sums[2 * i + l / 16] = (int16_t)sum;
-            else
-                ((qn_cuda_i16 *)to)->sums[2 * i + l / 16] = sum;
-        }
-    }
-    if (l == 0) *(is_i12 ? &((qn_cuda_i12 *)to)->scale : &((qn_cuda_i16 *)to)->scale) = scale;
+    for (int k = 0; k < 8; k++) v[k] = i + k < n ? x[i + k] : 0.0f;
+}
+static __device__ inline void store_8(float *x, const float v[8]) {
+    ((float4 *)x)[0] = make_float4(v[0], v[1], v[2], v[3]);
+    ((float4 *)x)[1] = make_float4(v[4], v[5], v[6], v[7]);
 }
 
 // The warps of a block of threads bring a part of n values into a form; value(i) is number i.
 template <typename Value>
-static __device__ inline void round_part(unsigned char *to, int form, int64_t n, Value value) {
+static __device__ inline void round_part(unsigned char *to, int form, int n, Value value) {
     if (form == QN_WORD_f32) {
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) ((float *)to)[i] = value(i);
+        for (int i = threadIdx.x; i < n; i += blockDim.x) ((float *)to)[i] = value(i);
         return;
     }
-    const int l = threadIdx.x % WARP;
-    for (int64_t b = threadIdx.x / WARP; b * QN_CUDA_BLOCK < n; b += blockDim.x / WARP) {
+    for (int b = threadIdx.x / WARP; b * QN_CUDA_BLOCK < n; b += blockDim.x / WARP) {
+        const int first = b * QN_CUDA_BLOCK + 8 * (threadIdx.x % WARP);
         float v[8];
-        for (int i = 0; i < 8; i++) {
-            const int64_t k = b * QN_CUDA_BLOCK + 32 * i + l;
-            v[i] = k < n ? value(k) : 0.0f;
-        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = first + i < n ? value(first + i) : 0.0f;
         round_block(to + b * block_bytes(form), form, v);
     }
 }

@@ -13,10 +13,10 @@ static __device__ inline int sum_of_8(int x) {
 
 static __device__ inline int load4(const int8_t *p) { return *(const int *)p; }
 
-// The products of half h of a group: w times four bytes at a time.
-static __device__ inline int dot_half(const int *w, const int8_t *x, int h) {
+// The products of half h of a group: w times four bytes at a time, which at(i) finds.
+template <typename At> static __device__ inline int dot_half(const int *w, int h, At at) {
     int sum = 0;
-    for (int i = 4 * h; i < 4 * h + 4; i++) sum = __dp4a(w[i], load4(x + 4 * i), sum);
+    for (int i = 4 * h; i < 4 * h + 4; i++) sum = __dp4a(w[i], load4(at(i)), sum);
     return sum;
 }
 
@@ -30,20 +30,25 @@ static __device__ inline Sums sums_of(const Group &g, const unsigned char *x, in
     for (int h = 0; h < 2; h++) {
         if (form == QN_WORD_i8_32) {
             const qn_cuda_i8 *b = (const qn_cuda_i8 *)x;
-            s.t[h] = dot_half(g.w, b->q + 32 * j, h);
+            s.t[h] = dot_half(g.w, h, [=](int i) { return b->q + 32 * j + 4 * i; });
             s.a[h] = b->sums[2 * j + h];
             continue;
         }
-        const int8_t *hi = (const int8_t *)x + 32 * j, *lo = hi + QN_CUDA_BLOCK;
-        s.t[h] = 256 * dot_half(g.w, hi, h) + dot_half(g.w, lo, h);
         if (form == QN_WORD_i12_256) {
-            s.a[h] = ((const qn_cuda_i12 *)x)->sums[2 * j + h];
+            const qn_cuda_i12 *b = (const qn_cuda_i12 *)x;
+            const auto at = [=](int i) { return qn_cuda_i12_at(32 * j + 4 * i); };
+            s.t[h] = 256 * dot_half(g.w, h, [=](int i) { return b->hi + at(i); }) +
+                     dot_half(g.w, h, [=](int i) { return b->lo + at(i); });
+            s.a[h] = b->sums[2 * j + h];
             continue;
         }
+        const qn_cuda_i16 *b = (const qn_cuda_i16 *)x;
+        s.t[h] = 256 * dot_half(g.w, h, [=](int i) { return b->hi + 32 * j + 4 * i; }) +
+                 dot_half(g.w, h, [=](int i) { return b->lo + 32 * j + 4 * i; });
         int ones = 0;
         for (int i = 4 * h; i < 4 * h + 4; i++) ones = __dp4a(g.w[i], 0x01010101, ones);
         s.t[h] += 128 * ones;
-        s.a[h] = ((const qn_cuda_i16 *)x)->sums[2 * j + h];
+        s.a[h] = b->sums[2 * j + h];
     }
     return s;
 }
@@ -99,17 +104,16 @@ static __device__ inline float block_grouped(const Group &g, const Sums &s, int 
 // y[r] += the products of w and x[r], n of them. For integer weights and packed activations.
 template <int ROWS>
 static __device__ inline void dot_ints(float y[ROWS], const unsigned char *const x[ROWS], int form,
-                                       const unsigned char *w, int type, int64_t n) {
-    const int lane = threadIdx.x % WARP, j = lane % 8;
-    const TypeSize size = weight_size(type);
-    const int64_t w_bytes = QN_CUDA_BLOCK / size.block * size.bytes, x_bytes = block_bytes(form);
+                                       const WeightRow &w, int64_t n) {
+    const int lane = threadIdx.x % WARP, j = lane % 8, type = w.type;
+    const int64_t x_bytes = block_bytes(form);
     const int64_t blocks = ceil_div(n, (int64_t)QN_CUDA_BLOCK);
     const bool scaled = is_scaled(type) && form == QN_WORD_i12_256;
     for (int64_t b0 = 0; b0 < blocks; b0 += 4) {
         const int64_t b = b0 + lane / 8;
         const bool is_there = b < blocks && b * QN_CUDA_BLOCK + 32 * j < n;
         Group g = {};
-        if (is_there) read_group(g, w + b * w_bytes, type, j);
+        if (is_there) group_at(g, w, b, j);
         const int64_t at = b < blocks ? b : blocks - 1;
         const int n_groups =
             (int)ceil_div(n - at * QN_CUDA_BLOCK < QN_CUDA_BLOCK ? n - at * QN_CUDA_BLOCK
@@ -138,14 +142,16 @@ static __device__ inline float activation_at(const unsigned char *x, int form, i
         const qn_cuda_i8 *p = (const qn_cuda_i8 *)b;
         return (float)p->q[k] * p->scales[k / 32];
     }
+    const bool is_i12 = form == QN_WORD_i12_256;
     const int8_t *hi = (const int8_t *)b, *lo = hi + QN_CUDA_BLOCK;
-    const int q = 256 * hi[k] + lo[k] + (form == QN_WORD_i16_256 ? 128 : 0);
+    const int at = is_i12 ? qn_cuda_i12_at(k) : k;
+    const int q = 256 * hi[at] + lo[at] + (is_i12 ? 0 : 128);
     return (float)q * scale_of_block(b, form);
 }
 
 // The same for float weights, and for floats: a lane has a block, 256 products in a chain.
-static __device__ inline float dot_floats(const unsigned char *x, int form, const unsigned char *w,
-                                          int type, int64_t n) {
+static __device__ inline float dot_floats(const unsigned char *x, int form, const WeightRow &w,
+                                          int64_t n) {
     const int lane = threadIdx.x % WARP;
     const int64_t blocks = ceil_div(n, (int64_t)QN_CUDA_BLOCK);
     float y = 0;
@@ -154,7 +160,7 @@ static __device__ inline float dot_floats(const unsigned char *x, int form, cons
         const int64_t end = first + QN_CUDA_BLOCK < n ? first + QN_CUDA_BLOCK : n;
         float p = 0;
         for (int64_t k = first; k < end; k++)
-            p = fmaf(weight_at(w, type, k), activation_at(x, form, k), p);
+            p = fmaf(weight_at(w, k), activation_at(x, form, k), p);
         for (int k = 0; k < WARP; k++) {
             const float part = __shfl_sync(ALL, p, k);
             if (b0 + k < blocks) y += part;
@@ -166,10 +172,10 @@ static __device__ inline float dot_floats(const unsigned char *x, int form, cons
 // y[r] = the sum of products, by a warp; all lanes get it.
 template <int ROWS>
 static __device__ inline void dot_rows(float y[ROWS], const unsigned char *const x[ROWS], int form,
-                                       const unsigned char *w, int type, int64_t n) {
+                                       const WeightRow &w, int64_t n) {
     for (int r = 0; r < ROWS; r++) y[r] = 0;
-    if (form != QN_WORD_f32 && !is_float_type(type))
-        dot_ints<ROWS>(y, x, form, w, type, n);
+    if (form != QN_WORD_f32 && !is_float_type(w.type))
+        dot_ints<ROWS>(y, x, form, w, n);
     else
-        for (int r = 0; r < ROWS; r++) y[r] = dot_floats(x[r], form, w, type, n);
+        for (int r = 0; r < ROWS; r++) y[r] = dot_floats(x[r], form, w, n);
 }

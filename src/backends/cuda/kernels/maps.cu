@@ -5,6 +5,7 @@ constexpr int THREADS = 256;
 
 // A thread for each number of a row, blocks over rows.
 template <typename F> static __global__ void map_rows(const __grid_constant__ Task t, F f) {
+    begin();
     const int64_t n = t.in[0].parts * t.in[0].width;
     for (int64_t r = blockIdx.y; r < t.rows; r += gridDim.y) {
         const float *x = floats_at(t.in[0], r);
@@ -27,7 +28,9 @@ static dim3 grid_of_rows(const Task *t) {
             return value;                                                                          \
         }                                                                                          \
     };                                                                                             \
-    LAUNCHER(name) { map_rows<<<grid_of_rows(task), THREADS, 0, stream>>>(*task, name##_fn()); }
+    LAUNCHER(name) {                                                                               \
+        start(map_rows<name##_fn>, grid_of_rows(task), THREADS, 0, stream, *task, name##_fn());    \
+    }
 
 MAP(scale, x *attrs.scale)
 MAP(silu, math_silu(x))
@@ -39,6 +42,7 @@ MAP(softcap, attrs.cap *math_tanh(x / attrs.cap))
 
 // b may have one part, or as many as divide those of a; and one number in place of a part.
 template <bool is_sum> static __global__ void pair_rows(const __grid_constant__ Task t) {
+    begin();
     const Operand &a = t.in[0], &b = t.in[1];
     const int64_t n = a.parts * a.width;
     for (int64_t r = blockIdx.y; r < t.rows; r += gridDim.y) {
@@ -53,5 +57,5 @@ template <bool is_sum> static __global__ void pair_rows(const __grid_constant__ 
     }
 }
 
-LAUNCHER(add) { pair_rows<true><<<grid_of_rows(task), THREADS, 0, stream>>>(*task); }
-LAUNCHER(mul) { pair_rows<false><<<grid_of_rows(task), THREADS, 0, stream>>>(*task); }
+LAUNCHER(add) { start(pair_rows<true>, grid_of_rows(task), THREADS, 0, stream, *task); }
+LAUNCHER(mul) { start(pair_rows<false>, grid_of_rows(task), THREADS, 0, stream, *task); }

@@ -1,7 +1,9 @@
-// Matmuls of any type and form: a warp for each output, and up to ROWS rows at a time.
+// Matmuls of any type and form: a warp for each output, and up to ROWS rows at a time. Usual ones
+// go to few.cu and many.cu.
 #include "kernels.cuh"
 #include "dot.cuh"
 #include "few_launch.cuh"
+#include "many_launch.cuh"
 
 constexpr int WARPS = 4;
 
@@ -15,12 +17,9 @@ static __device__ inline void rows_at(const unsigned char *to[ROWS], const Opera
     }
 }
 
-static __device__ inline const unsigned char *weight_row(const Operand &w, int64_t i) {
-    return w.data + i * row_of_type(w.type, w.width);
-}
-
 // x (T, P, I), weights in[1 ...] (O, I) -> (T, P, O + ...)
 template <int ROWS> static __global__ void project_rows(const __grid_constant__ Task t) {
+    begin();
     const Operand &x = t.in[0], &out = t.out[0];
     const int64_t n = t.rows * x.parts, o = blockIdx.x * (int64_t)WARPS + threadIdx.x / WARP;
     int64_t at = o;
@@ -33,7 +32,7 @@ template <int ROWS> static __global__ void project_rows(const __grid_constant__ 
         const unsigned char *rows[ROWS];
         float y[ROWS];
         rows_at<ROWS>(rows, x, first, n);
-        dot_rows<ROWS>(y, rows, x.form, weight_row(w, at), w.type, w.width);
+        dot_rows<ROWS>(y, rows, x.form, weight_row(w, at), w.width);
         for (int r = 0; r < ROWS && first + r < n; r++) {
             const int64_t row = (first + r) / x.parts, part = (first + r) % x.parts;
             if (threadIdx.x % WARP == 0) ((float *)part_at(out, row, part))[o] = y[r];
@@ -49,18 +48,19 @@ static dim3 grid_of_outputs(int64_t outputs, int64_t rows, int per) {
 #define BY_ROWS(kernel, outputs, n)                                                                \
     do {                                                                                           \
         if ((n) == 1)                                                                              \
-            kernel<1><<<grid_of_outputs(outputs, n, 1), WARPS * WARP, 0, stream>>>(*task);         \
+            start(kernel<1>, grid_of_outputs(outputs, n, 1), WARPS *WARP, 0, stream, *task);       \
         else                                                                                       \
-            kernel<4><<<grid_of_outputs(outputs, n, 4), WARPS * WARP, 0, stream>>>(*task);         \
+            start(kernel<4>, grid_of_outputs(outputs, n, 4), WARPS *WARP, 0, stream, *task);       \
     } while (0)
 
 LAUNCHER(project) {
-    if (few_project_launch(task, stream)) return;
+    if (many_project_launch(task, stream) || few_project_launch(task, stream)) return;
     BY_ROWS(project_rows, task->out[0].width, task->rows * task->in[0].parts);
 }
 
 // x (T, P, I), gate (F, I), up (F, I) -> act(x gate') * (x up')
 template <int ROWS> static __global__ void gated_rows(const __grid_constant__ Task t) {
+    begin();
     const Operand &x = t.in[0], &gate = t.in[1], &up = t.in[2], &out = t.out[0];
     const int64_t n = t.rows * x.parts, o = blockIdx.x * (int64_t)WARPS + threadIdx.x / WARP;
     if (o >= out.width) return;
@@ -69,8 +69,8 @@ template <int ROWS> static __global__ void gated_rows(const __grid_constant__ Ta
         const unsigned char *rows[ROWS];
         float a[ROWS], b[ROWS];
         rows_at<ROWS>(rows, x, first, n);
-        dot_rows<ROWS>(a, rows, x.form, weight_row(gate, o), gate.type, gate.width);
-        dot_rows<ROWS>(b, rows, x.form, weight_row(up, o), up.type, up.width);
+        dot_rows<ROWS>(a, rows, x.form, weight_row(gate, o), gate.width);
+        dot_rows<ROWS>(b, rows, x.form, weight_row(up, o), up.width);
         for (int r = 0; r < ROWS && first + r < n; r++) {
             const int64_t row = (first + r) / x.parts, part = (first + r) % x.parts;
             if (threadIdx.x % WARP == 0)
@@ -80,12 +80,13 @@ template <int ROWS> static __global__ void gated_rows(const __grid_constant__ Ta
 }
 
 LAUNCHER(gated) {
-    if (few_gated_launch(task, stream)) return;
+    if (many_gated_launch(task, stream) || few_gated_launch(task, stream)) return;
     BY_ROWS(gated_rows, task->out[0].width, task->rows * task->in[0].parts);
 }
 
 // x (R, I), w (O, I) -> logits (R, O), soft capped
 template <int ROWS> static __global__ void head_rows(const __grid_constant__ Task t) {
+    begin();
     const Operand &x = t.in[0], &w = t.in[1];
     const int64_t n = t.rows, o = blockIdx.x * (int64_t)WARPS + threadIdx.x / WARP;
     const int64_t computed = t.step->computed > 0 ? t.step->computed : w.parts;
@@ -96,7 +97,7 @@ template <int ROWS> static __global__ void head_rows(const __grid_constant__ Tas
         const unsigned char *rows[ROWS];
         float y[ROWS];
         rows_at<ROWS>(rows, x, first, n);
-        dot_rows<ROWS>(y, rows, x.form, weight_row(w, o), w.type, w.width);
+        dot_rows<ROWS>(y, rows, x.form, weight_row(w, o), w.width);
         for (int r = 0; r < ROWS && first + r < n; r++) {
             const float logit = cap > 0 ? cap * math_tanh(y[r] / cap) : y[r];
             if (threadIdx.x % WARP == 0) floats_at(t.out[0], first + r)[o] = logit;
@@ -105,12 +106,13 @@ template <int ROWS> static __global__ void head_rows(const __grid_constant__ Tas
 }
 
 LAUNCHER(head_logits) {
-    if (few_head_launch(task, stream)) return;
+    if (many_head_launch(task, stream) || few_head_launch(task, stream)) return;
     BY_ROWS(head_rows, task->in[1].parts, task->rows);
 }
 
 // x (T, I) or (T, N, I), w (X, O, I), ids (T, N) -> (T, N, O)
 static __global__ void grouped_rows(const __grid_constant__ Task t) {
+    begin();
     const Operand &x = t.in[0], &w = t.in[1], &out = t.out[0];
     const int64_t o = blockIdx.x * (int64_t)WARPS + threadIdx.x / WARP, n = t.rows * out.parts;
     if (o >= out.width) return;
@@ -119,20 +121,21 @@ static __global__ void grouped_rows(const __grid_constant__ Task t) {
         const int32_t expert = ((const int32_t *)row_at(t.in[2], r))[k];
         const unsigned char *row = part_at(x, r, x.parts > 1 ? k : 0);
         float y;
-        dot_rows<1>(&y, &row, x.form, weight_row(w, expert * out.width + o), w.type, w.width);
+        dot_rows<1>(&y, &row, x.form, weight_row(w, expert * out.width + o), w.width);
         if (threadIdx.x % WARP == 0) ((float *)part_at(out, r, k))[o] = y;
     }
 }
 
 LAUNCHER(grouped) {
     const dim3 grid = grid_of_outputs(task->out[0].width, task->rows * task->out[0].parts, 1);
-    grouped_rows<<<grid, WARPS * WARP, 0, stream>>>(*task);
+    start(grouped_rows, grid, WARPS * WARP, 0, stream, *task);
 }
 
 // --- experts: x (T, D), scores (T, X), gate, up (X, F, D), down (X, D, F) ------------------------
 // temp: ids (T, N), weights (T, N), gated (T, N, F), the same packed, y (T, N, D).
 
 static __global__ void experts_up_rows(const __grid_constant__ Task t) {
+    begin();
     const Operand &x = t.in[0], &gate = t.in[2], &up = t.in[3], &out = t.temp[2];
     const int64_t o = blockIdx.x * (int64_t)WARPS + threadIdx.x / WARP, n = t.rows * out.parts;
     if (o >= out.width) return;
@@ -141,8 +144,8 @@ static __global__ void experts_up_rows(const __grid_constant__ Task t) {
         const int64_t row = ((const int32_t *)row_at(t.temp[0], r))[k] * out.width + o;
         const unsigned char *at = row_at(x, r);
         float a, b;
-        dot_rows<1>(&a, &at, x.form, weight_row(gate, row), gate.type, gate.width);
-        dot_rows<1>(&b, &at, x.form, weight_row(up, row), up.type, up.width);
+        dot_rows<1>(&a, &at, x.form, weight_row(gate, row), gate.width);
+        dot_rows<1>(&b, &at, x.form, weight_row(up, row), up.width);
         if (threadIdx.x % WARP == 0)
             ((float *)part_at(out, r, k))[o] = activate(a, t.attrs.act) * b;
     }
@@ -151,11 +154,12 @@ static __global__ void experts_up_rows(const __grid_constant__ Task t) {
 LAUNCHER(experts_up) {
     if (few_experts_up_launch(task, stream)) return;
     const Operand *out = &task->temp[2];
-    experts_up_rows<<<grid_of_outputs(out->width, task->rows * out->parts, 1), WARPS * WARP, 0,
-                      stream>>>(*task);
+    start(experts_up_rows, grid_of_outputs(out->width, task->rows * out->parts, 1), WARPS * WARP, 0,
+          stream, *task);
 }
 
 static __global__ void experts_down_rows(const __grid_constant__ Task t) {
+    begin();
     const Operand &x = t.temp[3], &down = t.in[4], &out = t.temp[4];
     const int64_t o = blockIdx.x * (int64_t)WARPS + threadIdx.x / WARP, n = t.rows * out.parts;
     if (o >= out.width) return;
@@ -164,7 +168,7 @@ static __global__ void experts_down_rows(const __grid_constant__ Task t) {
         const int64_t row = ((const int32_t *)row_at(t.temp[0], r))[k] * out.width + o;
         const unsigned char *at = part_at(x, r, k);
         float y;
-        dot_rows<1>(&y, &at, x.form, weight_row(down, row), down.type, down.width);
+        dot_rows<1>(&y, &at, x.form, weight_row(down, row), down.width);
         if (threadIdx.x % WARP == 0) ((float *)part_at(out, r, k))[o] = y;
     }
 }
@@ -172,19 +176,19 @@ static __global__ void experts_down_rows(const __grid_constant__ Task t) {
 LAUNCHER(experts_down) {
     if (few_experts_down_launch(task, stream)) return;
     const Operand *out = &task->temp[4];
-    experts_down_rows<<<grid_of_outputs(out->width, task->rows * out->parts, 1), WARPS * WARP, 0,
-                        stream>>>(*task);
+    start(experts_down_rows, grid_of_outputs(out->width, task->rows * out->parts, 1), WARPS * WARP,
+          0, stream, *task);
 }
 
 // --- adapters: y (T, O), x (T, I), a (N, r, I), b (N, O, r) --------------------------------------
 
 // The sum of w * x in lanes; n_lanes is 64 or 16. A warp; `room` holds 64.
-static __device__ inline float dot_lanes(const unsigned char *w, int type, const float *x,
-                                         int64_t n, int n_lanes, float *room) {
+static __device__ inline float dot_lanes(const WeightRow &w, const float *x, int64_t n, int n_lanes,
+                                         float *room) {
     const int l = threadIdx.x % WARP;
     for (int lane = l; lane < n_lanes; lane += WARP) {
         float sum = 0;
-        for (int64_t i = lane; i < n; i += n_lanes) sum = fmaf(weight_at(w, type, i), x[i], sum);
+        for (int64_t i = lane; i < n; i += n_lanes) sum = fmaf(weight_at(w, i), x[i], sum);
         room[lane] = sum;
     }
     __syncwarp();
@@ -203,6 +207,7 @@ static __device__ inline int64_t adapter_of(const Task &t, int64_t r) {
 }
 
 static __global__ void lora_down_rows(const __grid_constant__ Task t) {
+    begin();
     __shared__ float room[WARPS][64];
     const Operand &a = t.in[2];
     const int64_t rank = t.temp[0].width, j = blockIdx.x * (int64_t)WARPS + threadIdx.x / WARP;
@@ -210,18 +215,19 @@ static __global__ void lora_down_rows(const __grid_constant__ Task t) {
     for (int64_t r = blockIdx.y; r < t.rows; r += gridDim.y) {
         const int64_t adapter = adapter_of(t, r);
         if (adapter < 0) continue;
-        const float u = dot_lanes(weight_row(a, adapter * rank + j), a.type, floats_at(t.in[1], r),
-                                  a.width, 64, room[threadIdx.x / WARP]);
+        const float u = dot_lanes(weight_row(a, adapter * rank + j), floats_at(t.in[1], r), a.width,
+                                  64, room[threadIdx.x / WARP]);
         if (threadIdx.x % WARP == 0) floats_at(t.temp[0], r)[j] = u;
     }
 }
 
 LAUNCHER(lora_down) {
-    lora_down_rows<<<grid_of_outputs(task->temp[0].width, task->rows, 1), WARPS * WARP, 0,
-                     stream>>>(*task);
+    start(lora_down_rows, grid_of_outputs(task->temp[0].width, task->rows, 1), WARPS * WARP, 0,
+          stream, *task);
 }
 
 static __global__ void lora_up_rows(const __grid_constant__ Task t) {
+    begin();
     __shared__ float room[WARPS][64];
     const Operand &b = t.in[3];
     const int64_t n_out = t.out[0].width, o = blockIdx.x * (int64_t)WARPS + threadIdx.x / WARP;
@@ -231,14 +237,14 @@ static __global__ void lora_up_rows(const __grid_constant__ Task t) {
         float y = floats_at(t.in[0], r)[o];
         if (adapter >= 0)
             y = fmaf(t.attrs.scale,
-                     dot_lanes(weight_row(b, adapter * n_out + o), b.type, floats_at(t.temp[0], r),
-                               b.width, 16, room[threadIdx.x / WARP]),
+                     dot_lanes(weight_row(b, adapter * n_out + o), floats_at(t.temp[0], r), b.width,
+                               16, room[threadIdx.x / WARP]),
                      y);
         if (threadIdx.x % WARP == 0) floats_at(t.out[0], r)[o] = y;
     }
 }
 
 LAUNCHER(lora_up) {
-    lora_up_rows<<<grid_of_outputs(task->out[0].width, task->rows, 1), WARPS * WARP, 0, stream>>>(
-        *task);
+    start(lora_up_rows, grid_of_outputs(task->out[0].width, task->rows, 1), WARPS * WARP, 0, stream,
+          *task);
 }

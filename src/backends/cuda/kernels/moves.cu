@@ -7,6 +7,7 @@ constexpr int THREADS = 256;
 // Number i of row r of the result is what from(r, i) says.
 template <typename From>
 static __global__ void fill_rows(const __grid_constant__ Task t, From from) {
+    begin();
     const int64_t n = t.out[0].parts * t.out[0].width;
     for (int64_t r = blockIdx.y; r < t.rows; r += gridDim.y) {
         float *to = floats_at(t.out[0], r);
@@ -23,7 +24,7 @@ static __global__ void fill_rows(const __grid_constant__ Task t, From from) {
     LAUNCHER(name) {                                                                               \
         const int64_t n = task->out[0].parts * task->out[0].width;                                 \
         const dim3 grid(grid_of(ceil_div(n, (int64_t)THREADS)), grid_of(task->rows, 65535));       \
-        fill_rows<<<grid, THREADS, 0, stream>>>(*task, name##_fn());                               \
+        start(fill_rows<name##_fn>, grid, THREADS, 0, stream, *task, name##_fn());                 \
     }
 
 // A slice of the last dimension of each part, or a run of whole parts.
@@ -55,5 +56,5 @@ FILL(embed, {
     const float *extra = (const float *)input_at(t, 2, 0);
     if (row && extra && *row >= 0) return extra[*row * table.width + i];
     const int32_t id = *(const int32_t *)input_at(t, 0, r);
-    return weight_at(table.data + id * row_of_type(table.type, table.width), table.type, i);
+    return weight_at(weight_row(table, id), i);
 })

@@ -5,9 +5,9 @@
 
 #include <cuda_fp16.h>
 
+// Bytes of a key or value: F32, F16 or Q8_0.
 static __host__ __device__ inline int64_t kv_bytes(int type, int64_t size) {
-    const TypeSize t = type_size(type);
-    return ceil_div(size, (int64_t)t.block) * t.bytes;
+    return type == QN_TYPE_F32 ? 4 * size : type == QN_TYPE_F16 ? 2 * size : (size + 31) / 32 * 34;
 }
 
 // The page with positions 64 * block ... of a segment, where this layer's part begins; NULL: none.
@@ -41,6 +41,13 @@ static __device__ inline float kv_at(const unsigned char *row, int type, int64_t
     return qn_load_half(b) * (float)(int8_t)b[2 + i % 32];
 }
 
+// The same bits as qn_half_encode.
+static __device__ inline uint16_t half_of(float x) {
+    const uint32_t bits = qn_float_to_bits(x);
+    const uint32_t nan = (bits >> 16 & 0x8000) | 0x7e00 | (bits >> 13 & 0x1ff);
+    return x == x ? __half_as_ushort(__float2half_rn(x)) : (uint16_t)nan;
+}
+
 // A warp stores 32 values as Q8_0 has them, one of each lane; see quant/q8_0.c.
 static __device__ inline void store_q8_0(unsigned char *to, float x) {
     const float finite = x == x ? fminf(fmaxf(x, -0x1p30f), 0x1p30f) : 0.0f;
@@ -70,7 +77,7 @@ static __device__ inline void store_kv(unsigned char *to, int type, int64_t n, N
     }
     for (int64_t i = threadIdx.x; i < n; i += WARP) {
         if (type == QN_TYPE_F16)
-            ((uint16_t *)to)[i] = qn_half_encode(number(i));
+            ((uint16_t *)to)[i] = half_of(number(i));
         else
             ((float *)to)[i] = number(i);
     }

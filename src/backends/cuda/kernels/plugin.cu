@@ -1,18 +1,18 @@
 // The plug-in: the table of calls that drive cards (cuda_api.h).
 #include "backends/cuda/cuda_api.h"
 #include "kernels.cuh"
+#include "limits.cuh"
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 
-enum { MARKS = 4096 };
-
 struct qn_cuda_stream {
     int card;
     cudaStream_t stream;
-    cudaEvent_t marks[MARKS]; // made when they are first used
+    cudaEvent_t marks[QN_CUDA_MARKS]; // made when they are first used
+    cudaStream_t lanes[QN_CUDA_LANES];
 };
 
 struct qn_cuda_graph {
@@ -65,8 +65,11 @@ static void close_stream(qn_cuda_stream *s) {
     if (!s) return;
     (void)enter(s);
     (void)cudaStreamSynchronize(s->stream);
-    for (int i = 0; i < MARKS; i++) {
+    for (int i = 0; i < QN_CUDA_MARKS; i++) {
         if (s->marks[i]) (void)cudaEventDestroy(s->marks[i]);
+    }
+    for (int i = 0; i < QN_CUDA_LANES; i++) {
+        if (s->lanes[i]) (void)cudaStreamDestroy(s->lanes[i]);
     }
     (void)cudaStreamDestroy(s->stream);
     delete s;
@@ -119,6 +122,18 @@ static int copy(qn_cuda_stream *s, void *to, const void *from, size_t bytes) {
     return move(s, to, from, bytes, cudaMemcpyDeviceToDevice);
 }
 
+static int send(qn_cuda_stream *s, int lane, void *to, const void *host, size_t bytes) {
+    cudaError_t error = (cudaError_t)enter(s);
+    cudaStream_t *own = &s->lanes[lane];
+    if (!error && !*own) error = cudaStreamCreateWithFlags(own, cudaStreamNonBlocking);
+    return error ? error : cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, *own);
+}
+
+static int sent(qn_cuda_stream *s, int lane) {
+    const int error = enter(s);
+    return error || !s->lanes[lane] ? error : cudaStreamSynchronize(s->lanes[lane]);
+}
+
 static int launch(qn_cuda_stream *s, qn_cuda_kernel kernel, const qn_cuda_task *task) {
     const int error = enter(s);
     if (error) return error;
@@ -163,17 +178,21 @@ static void forget(qn_cuda_stream *s, qn_cuda_graph *graph) {
 
 static int mark(qn_cuda_stream *s, int index) {
     cudaError_t error = (cudaError_t)enter(s);
-    cudaEvent_t *event = &s->marks[index % MARKS];
+    cudaEvent_t *event = &s->marks[index];
     if (!error && !*event) error = cudaEventCreate(event);
     return error ? error : cudaEventRecord(*event, s->stream);
 }
 
 static int between(int64_t *ns, qn_cuda_stream *s, int from, int to) {
     float ms = 0;
-    const cudaError_t error =
-        cudaEventElapsedTime(&ms, s->marks[from % MARKS], s->marks[to % MARKS]);
+    const cudaError_t error = cudaEventElapsedTime(&ms, s->marks[from], s->marks[to]);
     if (!error) *ns = (int64_t)((double)ms * 1e6);
     return error;
+}
+
+static int measure(qn_cuda_limits *out, qn_cuda_stream *s) {
+    const int error = enter(s);
+    return error ? error : qn_measure_limits(out, s->card, s->stream);
 }
 
 extern "C" __attribute__((visibility("default"))) const qn_cuda_api *qn_cuda_api_get(void);
@@ -197,11 +216,14 @@ const qn_cuda_api *qn_cuda_api_get(void) {
                                     .copy = copy,
                                     .launch = launch,
                                     .wait = wait,
+                                    .send = send,
+                                    .sent = sent,
                                     .record = record,
                                     .record_end = record_end,
                                     .replay = replay,
                                     .forget = forget,
                                     .mark = mark,
-                                    .between = between};
+                                    .between = between,
+                                    .measure = measure};
     return &api;
 }

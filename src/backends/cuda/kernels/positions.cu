@@ -6,6 +6,7 @@ constexpr int THREADS = 128;
 
 // frequencies (N), table -> (T, 2, N)
 static __global__ void find_angles(const __grid_constant__ Task t) {
+    begin();
     const int64_t n = t.in[0].width;
     float *to = floats_at(t.out[0], blockIdx.x);
     for (int64_t i = threadIdx.x; i < n; i += THREADS) {
@@ -15,10 +16,11 @@ static __global__ void find_angles(const __grid_constant__ Task t) {
     }
 }
 
-LAUNCHER(angles) { find_angles<<<grid_of(task->rows), THREADS, 0, stream>>>(*task); }
+LAUNCHER(angles) { start(find_angles, grid_of(task->rows), THREADS, 0, stream, *task); }
 
 // x (T, H, E), angles (T, 2, N), norm? (E)
 static __global__ void rotate_heads(const __grid_constant__ Task t) {
+    begin();
     const int64_t r = blockIdx.x, n = t.in[0].width;
     for (int64_t h = blockIdx.y; h < t.in[0].parts; h += gridDim.y) {
         float *to = (float *)part_at(t.out[0], r, h);
@@ -32,10 +34,11 @@ static dim3 grid_of_heads(const Task *t) {
     return dim3(grid_of(t->rows), grid_of(t->in[0].parts, 65535));
 }
 
-LAUNCHER(rotate) { rotate_heads<<<grid_of_heads(task), WARP, 0, stream>>>(*task); }
+LAUNCHER(rotate) { start(rotate_heads, grid_of_heads(task), WARP, 0, stream, *task); }
 
 // x (T, H, E), frequencies, table
 static __global__ void rope_heads(const __grid_constant__ Task t) {
+    begin();
     const int64_t r = blockIdx.x, pairs = t.attrs.rotate / 2;
     for (int64_t h = blockIdx.y; h < t.in[0].parts; h += gridDim.y) {
         const float *x = (const float *)part_at(t.in[0], r, h);
@@ -48,4 +51,4 @@ static __global__ void rope_heads(const __grid_constant__ Task t) {
     }
 }
 
-LAUNCHER(rope) { rope_heads<<<grid_of_heads(task), THREADS, 0, stream>>>(*task); }
+LAUNCHER(rope) { start(rope_heads, grid_of_heads(task), THREADS, 0, stream, *task); }

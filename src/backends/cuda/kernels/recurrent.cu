@@ -32,6 +32,7 @@ static __device__ inline Segment open_segment(const Task &t, int64_t seg) {
 
 // Rows that belong to no segment give zeros.
 static __global__ void clear_padding(const __grid_constant__ Task t) {
+    begin();
     const int64_t n = t.out[0].parts * t.out[0].width;
     for (int64_t r = blockIdx.x; r < t.rows; r += gridDim.x) {
         if (t.step->row_seg[r] >= 0) continue;
@@ -43,6 +44,7 @@ static __global__ void clear_padding(const __grid_constant__ Task t) {
 
 // A thread has a channel; the rows before, the newest last, are in registers.
 static __global__ void conv_segments(const __grid_constant__ Task t) {
+    begin();
     constexpr int MAX_TAPS = 16;
     const int64_t channels = t.in[0].width, c = blockIdx.x * (int64_t)THREADS + threadIdx.x;
     const int taps = (int)t.in[1].width, kept = taps - 1;
@@ -72,8 +74,8 @@ static __global__ void conv_segments(const __grid_constant__ Task t) {
 
 LAUNCHER(conv) {
     const dim3 grid(grid_of(ceil_div(task->in[0].width, (int64_t)THREADS)), grid_of(task->segs));
-    if (task->segs) conv_segments<<<grid, THREADS, 0, stream>>>(*task);
-    clear_padding<<<grid_of(task->rows, 1024), THREADS, 0, stream>>>(*task);
+    if (task->segs) start(conv_segments, grid, THREADS, 0, stream, *task);
+    start(clear_padding, grid_of(task->rows, 1024), THREADS, 0, stream, *task);
 }
 
 // --- delta: q, k (T, G, E), v (T, H, F), g, beta (T, H), state (H, E, F), table ------------------
@@ -105,6 +107,7 @@ static __device__ inline void apply_token(float *state, int64_t n, float scale, 
 
 // A thread has a column of a head's state, in shared memory: (E, THREADS).
 template <int COLUMNS> static __global__ void delta_segments(const __grid_constant__ Task t) {
+    begin();
     extern __shared__ float column[];
     const int64_t key_heads = t.in[1].parts, heads = t.in[2].parts;
     const int64_t k_size = t.in[1].width, v_size = t.in[2].width;
@@ -136,6 +139,7 @@ template <int COLUMNS> static __global__ void delta_segments(const __grid_consta
 
 // Rows that may be rolled back are logged: k, v, g, beta, after all have read the log.
 static __global__ void delta_log(const __grid_constant__ Task t) {
+    begin();
     const Segment s = open_segment(t, blockIdx.y);
     const int64_t i = s.commit + blockIdx.x;
     if (i >= s.rows) return;
@@ -154,10 +158,10 @@ LAUNCHER(delta) {
     const dim3 grid(grid_of(task->in[2].parts), grid_of(task->segs, 65535),
                     grid_of(ceil_div(task->in[2].width, (int64_t)COLUMNS), 65535));
     if (task->segs) {
-        delta_segments<COLUMNS><<<grid, COLUMNS, bytes, stream>>>(*task);
+        start(delta_segments<COLUMNS>, grid, COLUMNS, bytes, stream, *task);
         if (task->slots.log_rows > 0)
-            delta_log<<<dim3((unsigned)task->slots.log_rows, grid_of(task->segs, 65535)), THREADS,
-                        0, stream>>>(*task);
+            start(delta_log, dim3((unsigned)task->slots.log_rows, grid_of(task->segs, 65535)),
+                  THREADS, 0, stream, *task);
     }
-    clear_padding<<<grid_of(task->rows, 1024), THREADS, 0, stream>>>(*task);
+    start(clear_padding, grid_of(task->rows, 1024), THREADS, 0, stream, *task);
 }

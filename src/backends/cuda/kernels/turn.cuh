@@ -55,3 +55,54 @@ struct Turned {
         return is_first ? fmaf(a, cosine, -(b * sine)) : fmaf(a, sine, b * cosine);
     }
 };
+
+// The same where the size is known: lane l has numbers l, l + 32, ... All that is read is asked for
+// at once. `room` (SIZE) is the warp's own, in shared memory; norm may be NULL, pairs 0.
+template <int SIZE>
+static __device__ inline void turn_head(float (&x)[SIZE / WARP], const float *from,
+                                        const float *angles, const float *norm, int pairs,
+                                        float *room, const qn_attrs &attrs) {
+    constexpr int N = SIZE / WARP;
+    const int lane = (int)threadIdx.x % WARP;
+    const bool is_half = attrs.pairs == QN_WORD_half;
+    float weight[N], cosine[N], sine[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int e = lane + WARP * i, pair = !is_half ? e / 2 : e < pairs ? e : e - pairs;
+        x[i] = from[e];
+        weight[i] = norm ? norm[e] : 1.0f;
+        cosine[i] = e < 2 * pairs ? angles[pair] : 1.0f;
+        sine[i] = e < 2 * pairs ? angles[pairs + pair] : 0.0f;
+    }
+    if (norm) {
+        float low = 0, high = 0; // lanes l and l + 32 of 64
+#pragma unroll
+        for (int i = 0; i < N; i += 2) low = fmaf(x[i], x[i], low);
+#pragma unroll
+        for (int i = 1; i < N; i += 2) high = fmaf(x[i], x[i], high);
+        float sum = low + high;
+#pragma unroll
+        for (int half = 16; half > 0; half /= 2) sum += __shfl_down_sync(ALL, sum, half);
+        const float mean = __shfl_sync(ALL, sum, 0) / (float)SIZE;
+        const float inverse = 1.0f / sqrtf(mean + attrs.eps);
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = (x[i] * inverse) * weight[i];
+    }
+    if (pairs == 0) return;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < N; i++) room[lane + WARP * i] = x[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int e = lane + WARP * i;
+        const bool is_turned = e < 2 * pairs, is_first = is_half ? e < pairs : e % 2 == 0;
+        const float other = room[!is_turned ? e
+                                 : !is_half ? e ^ 1
+                                 : is_first ? e + pairs
+                                            : e - pairs];
+        const float y = is_first ? fmaf(x[i], cosine[i], -(other * sine[i]))
+                                 : fmaf(other, sine[i], x[i] * cosine[i]);
+        x[i] = is_turned ? y : x[i];
+    }
+}

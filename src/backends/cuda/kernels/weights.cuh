@@ -1,7 +1,7 @@
 // Weights in their own types: groups of 32 integers with their scales, and single numbers.
 //
-// The blocks are drawn in quant/<type>.c. Blocks begin at odd addresses in some types, so bytes are
-// read one by one.
+// The blocks are drawn in quant/<type>.c, tiles in cuda_tiles.h. Blocks begin at odd addresses in
+// some types, so bytes are read one by one.
 #pragma once
 
 #include "common.cuh"
@@ -77,7 +77,7 @@ static __device__ inline void scale_min(Group &g, const uint8_t *b, int j) {
 
 // Group j of the 8 of 256 values of a row; `b` is where these 256 values begin.
 static __device__ inline void read_group(Group &g, const uint8_t *b, int type, int j) {
-    const TypeSize size = weight_size(type);
+    const TypeSize size = type_size(type);
     if (size.block == 32) b += j * size.bytes;
     switch (type) {
     case QN_TYPE_Q4_0:
@@ -98,7 +98,7 @@ static __device__ inline void read_group(Group &g, const uint8_t *b, int type, i
         break;
     case QN_TYPE_Q8_0:
         set_simple(g, qn_load_half(b), 0);
-        fill_group(g, [=](int k) { return (int)b[2 + QN_CUDA_Q8_0_SHIFT + k]; });
+        fill_group(g, [=](int k) { return (int)b[2 + k]; });
         break;
     case QN_TYPE_IQ4_NL:
         set_simple(g, qn_load_half(b), 0);
@@ -163,17 +163,96 @@ static __device__ inline void read_group(Group &g, const uint8_t *b, int type, i
     }
 }
 
-// Number i of a row as a float, as the type's own unpacking gives it.
-static __device__ inline float weight_at(const uint8_t *row, int type, int64_t i) {
-    if (type == QN_TYPE_F32) return ((const float *)row)[i];
-    if (type == QN_TYPE_F16) return qn_half_decode(((const uint16_t *)row)[i]);
-    if (type == QN_TYPE_BF16) return qn_bf16_decode(((const uint16_t *)row)[i]);
-    const TypeSize size = weight_size(type);
-    const int64_t per_256 = QN_CUDA_BLOCK / size.block * size.bytes;
-    const int j = (int)(i % QN_CUDA_BLOCK) / 32, k = (int)(i % 32), h = is_halved(type) && k >= 16;
+// --- tiles ---------------------------------------------------------------------------------------
+
+// Byte k of row `row`'s 32 in a line.
+static __device__ inline int line_byte(const uint8_t *line, int row, int k) {
+    const int lane = 4 * (row % 8) + k % 16 / 4, word = 2 * (k / 16) + row / 8;
+    return line[16 * lane + 4 * word + k % 4];
+}
+
+// The scales of group j of a row of a unit.
+static __device__ inline void tiled_scales(Group &g, const uint8_t *unit, int type, int row,
+                                           int j) {
+    if (type == QN_TYPE_Q8_0) {
+        set_simple(g, qn_load_half(unit + 16 * row + 2 * j), 0);
+    } else if (type == QN_TYPE_Q4_K) {
+        g.S = qn_load_half(unit + 16 * row);
+        g.M = qn_load_half(unit + 16 * row + 2);
+        scale_min(g, unit + 16 * row + 4, j);
+    } else {
+        g.S = qn_load_half(unit + 256 + 2 * row);
+        for (int h = 0; h < 2; h++) g.scale[h] = (int8_t)unit[16 * row + 2 * j + h];
+    }
+}
+
+// Integer k of group j of a row of a unit.
+static __device__ inline int tiled_value(const uint8_t *unit, int type, int row, int j, int k) {
+    if (type == QN_TYPE_Q8_0) return (int8_t)line_byte(unit + 256 + 512 * j, row, k);
+    if (type == QN_TYPE_Q4_K) return line_byte(unit + 256 + j / 2 * 512, row, k) >> j % 2 * 4 & 15;
+    const uint8_t *lines = unit + 288 + j / 4 * 1536;
+    const int low = line_byte(lines + j % 2 * 512, row, k) >> j % 4 / 2 * 4 & 15;
+    return (low | (line_byte(lines + 1024, row, k) >> j % 4 * 2 & 3) << 4) - 32;
+}
+
+// --- rows ----------------------------------------------------------------------------------------
+
+// A row of a weight, wherever it lies.
+struct WeightRow {
+    const unsigned char *data; // its first block, or the first unit of its tile
+    int type, row;             // the latter in its tile
+    int64_t step;              // bytes from one block of 256 to the next
+    bool is_tiled;
+};
+
+static __device__ inline WeightRow weight_row(const Operand &w, int64_t i) {
+    WeightRow row;
+    row.type = w.type;
+    row.is_tiled = w.is_tiled;
+    if (w.is_tiled) {
+        const int64_t bytes = qn_cuda_unit_bytes(w.type);
+        const qn_cuda_unit unit =
+            qn_cuda_unit_of(i / QN_CUDA_TILE, 0, w.parts / QN_CUDA_TILE, w.width / QN_CUDA_BLOCK);
+        row.data = w.data + unit.at * bytes;
+        row.step = unit.step * bytes;
+        row.row = (int)(i % QN_CUDA_TILE);
+        return row;
+    }
+    const TypeSize size = type_size(w.type);
+    row.data = w.data + i * (w.width / size.block * size.bytes);
+    row.step = QN_CUDA_BLOCK / size.block * size.bytes;
+    row.row = 0;
+    return row;
+}
+
+// Group j of block b.
+static __device__ inline void group_at(Group &g, const WeightRow &w, int64_t b, int j) {
+    const uint8_t *at = w.data + b * w.step;
+    if (!w.is_tiled) {
+        read_group(g, at, w.type, j);
+        return;
+    }
+    tiled_scales(g, at, w.type, w.row, j);
+    fill_group(g, [=](int k) { return tiled_value(at, w.type, w.row, j, k); });
+}
+
+// Number i as a float, as the type's own unpacking gives it.
+static __device__ inline float weight_at(const WeightRow &w, int64_t i) {
+    if (w.type == QN_TYPE_F32) return ((const float *)w.data)[i];
+    if (w.type == QN_TYPE_F16) return qn_half_decode(((const uint16_t *)w.data)[i]);
+    if (w.type == QN_TYPE_BF16) return qn_bf16_decode(((const uint16_t *)w.data)[i]);
+    const int64_t b = i / QN_CUDA_BLOCK;
+    const int j = (int)(i % QN_CUDA_BLOCK) / 32, k = (int)(i % 32);
+    const int h = is_halved(w.type) && k >= 16;
     Group g;
-    read_group(g, row + i / QN_CUDA_BLOCK * per_256, type, j);
-    const int w = (int8_t)(g.w[k / 4] >> k % 4 * 8);
-    const float value = g.S * (float)g.scale[h] * (float)w;
-    return has_offsets(type) ? value - g.M * (float)g.offset[h] : value;
+    int value;
+    if (w.is_tiled) {
+        tiled_scales(g, w.data + b * w.step, w.type, w.row, j);
+        value = tiled_value(w.data + b * w.step, w.type, w.row, j, k);
+    } else {
+        read_group(g, w.data + b * w.step, w.type, j);
+        value = (int8_t)(g.w[k / 4] >> k % 4 * 8);
+    }
+    const float scaled = g.S * (float)g.scale[h] * (float)value;
+    return has_offsets(w.type) ? scaled - g.M * (float)g.offset[h] : scaled;
 }
