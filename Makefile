@@ -13,9 +13,9 @@ STORY  = -p "Tell me a short story." -n 80
 .PHONY: all run test test-memory test-hostile test-schemas test-large debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
 .DEFAULT_GOAL = all
 
-# build the program and the library into build/, and that for GPUs where there is nvcc
+# build the program and the library into build/, and those for GPUs and MPI where there is nvcc and MPI
 all: setup
-	$(call build,build,,quern quern_static quern_shared quern_cuda)
+	$(call build,build,,quern quern_static quern_shared quern_cuda quern_mpi)
 
 # build, then chat with the bundled model; without a terminal, tell a short story. ARGS="..." replaces the arguments
 run: setup

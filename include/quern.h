@@ -445,8 +445,8 @@ QN_API QN_MUST_CHECK qn_status qn_chat_set_system(qn_chat *chat, const char *tex
 // all images are printed: without the picture. *json is owned (qn_free).
 QN_API QN_MUST_CHECK qn_status qn_chat_set_messages(qn_chat *chat, const char *json, size_t size,
                                                     const char *what, qn_err *err);
-// For the images that the above decodes, from the next call on; NULL: the defaults. What the options
-// point to must outlive the chat.
+// For the images that the above decodes, from the next call on; NULL: the defaults. What the
+// options point to must outlive the chat.
 QN_API QN_MUST_CHECK qn_status qn_chat_set_image_opts(qn_chat *chat, const qn_image_opts *opts,
                                                       qn_err *err);
 QN_API QN_MUST_CHECK qn_status qn_chat_print_messages(char **json, const qn_chat *chat,
@@ -563,7 +563,14 @@ typedef void qn_log_fn(void *arg, qn_log_level level, const char *message);
 
 // How activations are rounded for quantised weights: `exact` 12 bits, 16 before a delta rule;
 // `balanced` 8 before gate and up projections, else 12; `fast` 8. Unquantised weights: not at all.
-typedef enum qn_numerics { QN_NUMERICS_EXACT, QN_NUMERICS_BALANCED, QN_NUMERICS_FAST } qn_numerics;
+// `tensor`, on GPUs alone: as `exact`, but products are summed in the order of their matrix units,
+// so that results are close to those of the CPU, not equal; as ever, they do not depend on company.
+typedef enum qn_numerics {
+    QN_NUMERICS_EXACT,
+    QN_NUMERICS_BALANCED,
+    QN_NUMERICS_FAST,
+    QN_NUMERICS_TENSOR,
+} qn_numerics;
 // How the KV cache is stored. AUTO: f32 for unquantised models, f16 for quantised ones.
 typedef enum qn_cache_type {
     QN_CACHE_AUTO,
@@ -605,6 +612,18 @@ typedef struct qn_adapter {
 // of a batch: that of its session); n set n; -1 none. Rows without adapters have the bits that they
 // have in an engine without any, and what is kept of earlier prompts is never shared between sets.
 enum { QN_NO_ADAPTER = -1 };
+
+// Of qn_engine_opts.gpu_layers. AUTO: as many as fit in the free memory of the GPUs with all that a
+// session of qn_engine_opts.gpu_context tokens takes there; none if not even one does.
+enum { QN_GPU_LAYERS_AUTO = -1, QN_GPU_LAYERS_NONE = -2 };
+
+// How the processes that a launcher (mpirun, Slurm) started share a model.
+typedef enum qn_split {
+    QN_SPLIT_NONE,    // this process computes alone
+    QN_SPLIT_TENSORS, // every rank has a share of every matrix, of heads and of the vocabulary
+    QN_SPLIT_LAYERS,  // every rank has some layers, and hands rows to the next
+    QN_SPLIT_AUTO     // the one that is predicted to be faster
+} qn_split;
 
 typedef struct qn_engine_opts {
     size_t size;
@@ -651,6 +670,20 @@ typedef struct qn_engine_opts {
     // compile') or be writable. Changes no result. Both 0: all if they fit, else what memory leaves
     // less 1.5 GB. Fewer than a row is routed to, or a model without experts, is an error.
     int64_t expert_budget, expert_budget_bytes;
+    // Where `device` names GPUs: how many layers they have, the last ones, with what comes after
+    // them; the embedding and the layers before stay on the CPU. 0, and more than the model has:
+    // all of them; else QN_GPU_LAYERS_AUTO or _NONE. Changes no result.
+    int64_t gpu_layers;
+    int64_t gpu_context; // that QN_GPU_LAYERS_AUTO leaves room for; 0: 4096. Never more than the
+                         // model's limit
+    // One model over several processes; see qn_engine_follow. Changes no result.
+    qn_split split;
+    const char *shares;       // of QN_SPLIT_LAYERS: a number for each rank, as in "3,1"; NULL: as
+                              // fast as each of them was measured to be
+    int64_t rank_timeout_ms;  // max wait for another rank within a step; 0: 60,000
+    // Ends waits for other ranks that take long, a quarter of a second (QN_STOPPED); must outlive
+    // the engine. NULL: none
+    const qn_stop_flag *stop;
 } qn_engine_opts;
 
 typedef struct qn_engine_info {
@@ -667,6 +700,8 @@ typedef struct qn_engine_info {
     const char *profile; // borrowed: path of the profile file that was applied; "" if there is none
     int64_t cached_bytes; // of the weights, that came ready from the cache folder
     int64_t n_adapter_sets;
+    int rank, n_ranks; // of this process: 0 of 1 where the model is not split
+    qn_split split;    // what QN_SPLIT_AUTO has chosen
 } qn_engine_info;
 
 // How experts were kept in memory and read, since the engine was opened. With all of them in
@@ -695,6 +730,20 @@ QN_API QN_MUST_CHECK qn_status qn_engine_open_files(qn_engine **out, const qn_mo
                                                     qn_err *err);
 // Its sessions and batches must be destroyed first.
 QN_API void qn_engine_close(qn_engine *engine);
+
+// One model over several processes ("ranks"). Each opens the engine with the same model and
+// options; opening fails on all of them if it fails on one. Rank 0 then uses it like any other: its
+// sessions and batches are computed by all. The others call qn_engine_follow, which returns when
+// rank 0 has closed its engine, or with what went wrong; sessions of their own are an error
+// (QN_STATE). A process has one such engine at a time.
+QN_API QN_MUST_CHECK qn_status qn_engine_follow(qn_engine *engine, qn_err *err);
+// Whether the engine can still compute: QN_OK, or what ended it for good (a GPU failed, another rank
+// was lost). It has to be closed and opened again then. Asked from any thread.
+QN_API QN_MUST_CHECK qn_status qn_engine_check(const qn_engine *engine, qn_err *err);
+// How a model is shared, as JSON (owned: qn_free): bytes of weights and state of each rank, messages
+// and bytes for each token, predicted tokens per second, and why this way was chosen. Every rank
+// gets the same.
+QN_API QN_MUST_CHECK qn_status qn_engine_split(char **json, const qn_engine *engine, qn_err *err);
 // The whole configuration as one JSON object: "model" (sizes and settings of the architecture, with
 // defaults where the file says nothing), "devices" (with their layers), "plans", "numerics",
 // "cache", "memory", "adapters" (how many sets), "experts", "sampling" (the makers' settings).
@@ -802,12 +851,18 @@ typedef struct qn_limits {
     double read_gbs;   // 10^9 bytes read from memory in a second
     double int8_tops;  // 10^12 operations on bytes, two for each multiply-add; 0: this level has no
                        // instruction for it
-    double f32_gflops; // 10^9 operations on floats
+    double f32_gflops; // 10^9 operations on floats; 0: unknown
+    double f16_tflops; // 10^12 operations of a GPU's matrix units on fp16, summed in floats; 0: it
+                       // has none
 } qn_limits;
 
 // n_threads 0: all that this process may use. Takes a second or two, and for that time 2 GiB or a
 // quarter of the free memory.
 QN_API QN_MUST_CHECK qn_status qn_machine_limits(qn_limits *out, int n_threads, qn_err *err);
+// The same of one device, by its name: "cpu", "cuda", "cuda:1". A GPU takes up to 2 GiB of its own
+// memory meanwhile; it has no threads (0), and `level` is its name.
+QN_API QN_MUST_CHECK qn_status qn_device_limits(qn_limits *out, const char *device, int n_threads,
+                                                qn_err *err);
 
 // A step: `rows` new tokens of `seqs` sequences together, each with `depth` tokens before them, and
 // the logits after `outs` of the rows.

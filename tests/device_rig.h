@@ -254,7 +254,9 @@ static inline qn_program_opts rig_opts(const device_rig *r) {
         .max = {.rows = RIG_ROWS, .segs = RIG_SEGS, .outs = RIG_ROWS, .cached = RIG_LENGTH}};
 }
 
-static inline void rig_open(device_rig *r, const char *device, const char *text, qn_type cache) {
+// A rank's share of a graph; `gather` stays as long as the rig.
+static inline void rig_open_rank(device_rig *r, const char *device, const char *text, qn_type cache,
+                                 const qn_gather *gather) {
     qn_err err;
     memset(r, 0, sizeof *r);
     ASSERT_OK(qn_pool_create(&r->pool, 2, &err));
@@ -266,8 +268,13 @@ static inline void rig_open(device_rig *r, const char *device, const char *text,
     rig_load_weights(r);
     rig_make_caches(r, cache);
     rig_make_states(r);
-    const qn_program_opts opts = rig_opts(r);
+    qn_program_opts opts = rig_opts(r);
+    opts.gather = gather;
     ASSERT_OK(r->device->kind->prepare(&r->program, r->device, &opts, &err));
+}
+
+static inline void rig_open(device_rig *r, const char *device, const char *text, qn_type cache) {
+    rig_open_rank(r, device, text, cache, NULL);
 }
 
 static inline void rig_close(device_rig *r) {

@@ -4,6 +4,7 @@
 #include "fake_cuda.h"
 
 #include "backends/cuda/cuda_api.h"
+#include "backends/cuda/cuda_tiles.h"
 #include "backends/ref/plain.h"
 
 #include <stdatomic.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { FAILED = 700, MAX_MARKS = 4096, CARDS = 2 };
+enum { FAILED = 700, CARDS = 2 };
 
 static atomic_long n_calls, fail_at; // fail_at 0: never
 static atomic_long n_allocs, refuse_at;
@@ -64,8 +65,16 @@ struct qn_cuda_graph {
     size_t n;
 };
 
+// A copy that was begun; it is done when somebody waits for it.
+typedef struct begun {
+    void *to;
+    const void *host;
+    size_t bytes;
+} begun;
+
 struct qn_cuda_stream {
-    int64_t marks[MAX_MARKS];
+    int64_t marks[QN_CUDA_MARKS];
+    begun lanes[QN_CUDA_LANES];
     qn_cuda_graph *graph; // that is being recorded
 };
 
@@ -168,6 +177,24 @@ static int copy(qn_cuda_stream *s, void *to, const void *from, size_t bytes) {
     return 0;
 }
 
+static void finish(begun *copying) {
+    if (copying->bytes) memcpy(copying->to, copying->host, copying->bytes);
+    copying->bytes = 0;
+}
+
+static int send(qn_cuda_stream *s, int lane, void *to, const void *host, size_t bytes) {
+    if (fails()) return FAILED;
+    finish(&s->lanes[lane]);
+    s->lanes[lane] = (begun){to, host, bytes};
+    return 0;
+}
+
+static int sent(qn_cuda_stream *s, int lane) {
+    if (fails()) return FAILED;
+    finish(&s->lanes[lane]);
+    return 0;
+}
+
 // --- packed activations --------------------------------------------------------------------------
 
 static int form_bytes(int form) {
@@ -189,8 +216,9 @@ static void pack_group(unsigned char *block, int form, int j, const qn_plain_gro
             b->sums[sum] = (int16_t)(b->sums[sum] + q);
             continue;
         }
-        hi[i] = (int8_t)high;
-        lo[i] = (int8_t)(q - 256 * high - (form == QN_WORD_i16_256 ? 128 : 0));
+        const int at = form == QN_WORD_i12_256 ? qn_cuda_i12_at(i) : i;
+        hi[at] = (int8_t)high;
+        lo[at] = (int8_t)(q - 256 * high - (form == QN_WORD_i16_256 ? 128 : 0));
         if (form == QN_WORD_i12_256) {
             qn_cuda_i12 *b = (qn_cuda_i12 *)(void *)block;
             b->scale = g->scale;
@@ -212,7 +240,8 @@ static void unpack_group(qn_plain_group *g, const unsigned char *block, int form
             g->q[k] = b->q[i];
             g->scale = b->scales[j];
         } else {
-            g->q[k] = (int16_t)(256 * hi[i] + lo[i] + (form == QN_WORD_i16_256 ? 128 : 0));
+            const int at = form == QN_WORD_i12_256 ? qn_cuda_i12_at(i) : i;
+            g->q[k] = (int16_t)(256 * hi[at] + lo[at] + (form == QN_WORD_i16_256 ? 128 : 0));
             g->scale = form == QN_WORD_i12_256 ? ((const qn_cuda_i12 *)(const void *)block)->scale
                                                : ((const qn_cuda_i16 *)(const void *)block)->scale;
         }
@@ -290,19 +319,19 @@ static unsigned char *data_of(const qn_cuda_operand *o, const qn_step *s) {
     return (unsigned char *)(uintptr_t)at;
 }
 
-// A weight as it lies in a file.
-static unsigned char *gather_weight(const qn_cuda_operand *o, int64_t rows) {
+// A tiled weight as it lies in a file.
+static unsigned char *gather_weight(const qn_cuda_operand *o) {
     const qn_type_info *info = qn_type_get((qn_type)o->type);
-    const size_t bytes = (size_t)info->bytes,
-                 room = (size_t)qn_cuda_block_bytes(o->type, info->bytes);
-    const size_t head = o->type == QN_TYPE_Q8_0 ? 2 : bytes;
-    const size_t gap = o->type == QN_TYPE_Q8_0 ? QN_CUDA_Q8_0_SHIFT : 0;
-    const int64_t n = rows * (o->width / info->block);
-    unsigned char *all = malloc((size_t)n * bytes + 1), *to = all;
-    const unsigned char *from = o->data;
-    for (int64_t i = 0; all && i < n; i++, to += bytes, from += room) {
-        memcpy(to, from, head);
-        memcpy(to + head, from + head + gap, bytes - head);
+    const int64_t blocks = o->width / QN_CUDA_BLOCK, unit = qn_cuda_unit_bytes(o->type);
+    const int64_t bytes = QN_CUDA_BLOCK / info->block * info->bytes;
+    unsigned char *all = malloc((size_t)(o->parts * blocks * bytes) + 1);
+    for (int64_t i = 0; all && i < o->parts; i++) {
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t at =
+                qn_cuda_unit_of(i / QN_CUDA_TILE, b, o->parts / QN_CUDA_TILE, blocks).at;
+            qn_cuda_tile_row(all + (i * blocks + b) * bytes, o->data + at * unit,
+                             (int)(i % QN_CUDA_TILE), o->type);
+        }
     }
     return all;
 }
@@ -315,8 +344,7 @@ static qn_plain_operand plain_of(const qn_cuda_operand *o, const qn_cuda_task *t
                            .form = (qn_word)o->form,
                            .is_typed = o->is_weight,
                            .type = (qn_type)o->type};
-    if (to.data && o->is_weight && qn_cuda_block_bytes(o->type, 0))
-        to.data = gather_weight(o, o->parts);
+    if (to.data && o->is_tiled) to.data = gather_weight(o);
     if (!to.data || o->is_weight || o->form == QN_WORD_f32 || o->width == 0) return to;
     to.stride = o->parts * qn_plain_part_bytes(to.form, o->width);
     const int64_t rows = is_in ? (o->stride ? t->rows : 1) : t->rows;
@@ -404,13 +432,20 @@ static int mark(qn_cuda_stream *s, int index) {
     struct timespec now;
     if (fails()) return FAILED;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    s->marks[index % MAX_MARKS] = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    s->marks[index] = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     return 0;
 }
 
 static int between(int64_t *ns, qn_cuda_stream *s, int from, int to) {
     if (fails()) return FAILED;
-    *ns = s->marks[to % MAX_MARKS] - s->marks[from % MAX_MARKS];
+    *ns = s->marks[to] - s->marks[from];
+    return 0;
+}
+
+static int measure(qn_cuda_limits *out, qn_cuda_stream *s) {
+    (void)s;
+    if (fails()) return FAILED;
+    *out = (qn_cuda_limits){.read_gbs = 50, .tensor_tflops = 2};
     return 0;
 }
 
@@ -439,6 +474,9 @@ __attribute__((visibility("default"))) const qn_cuda_api *qn_cuda_api_get(void) 
                                     .replay = replay,
                                     .forget = forget,
                                     .mark = mark,
-                                    .between = between};
+                                    .between = between,
+                                    .send = send,
+                                    .sent = sent,
+                                    .measure = measure};
     return &api;
 }

@@ -26,6 +26,26 @@ static inline const char *family_path(char *to, size_t size, const char *family)
     return to;
 }
 
+#ifdef TEST_TEAM // as TEST_SPLIT says, on several ranks
+#include "team_rig.h"
+
+static inline qn_engine *family_open(const char *family, const qn_engine_opts *opts) {
+    char path[256];
+    qn_err err;
+    qn_engine *engine = NULL;
+    const team_opts team = team_from_environment();
+    // What ranks do not have: several devices each, packed weights in a cache folder.
+    const bool is_alone = opts && (opts->no_weights || opts->reference || opts->cache_dir ||
+                                   (opts->device && strchr(opts->device, ',')));
+    const bool is_shared = team.n_ranks && !is_alone;
+    family_path(path, sizeof path, family);
+    if (is_shared)
+        ASSERT_OK(team_open(&engine, path, opts, &team, &err));
+    else
+        ASSERT_OK(qn_engine_open(&engine, path, opts, &err));
+    return engine;
+}
+#else
 static inline qn_engine *family_open(const char *family, const qn_engine_opts *opts) {
     char path[256];
     qn_err err;
@@ -33,6 +53,7 @@ static inline qn_engine *family_open(const char *family, const qn_engine_opts *o
     ASSERT_OK(qn_engine_open(&engine, family_path(path, sizeof path, family), opts, &err));
     return engine;
 }
+#endif
 
 // The next number of a small generator of its own; every test is seeded.
 static inline uint32_t next_random(uint64_t *state) {

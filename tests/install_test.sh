@@ -9,7 +9,7 @@ prefix=$work/prefix
 cmake --install "$build" --prefix "$prefix" --strip >"$work/log" || { cat "$work/log"; exit 1; }
 
 # What users install has no debug information, and a licence.
-for file in $(find "$prefix" -name 'libquern.*' -type f) $(find "$prefix/bin" -type f 2>/dev/null); do
+for file in $(find "$prefix" -name 'libquern*' -type f) $(find "$prefix/bin" -type f 2>/dev/null); do
     ! readelf -S "$file" | grep -q '\.debug_info' || { echo "$file has debug information"; exit 1; }
 done
 cmp "$source/LICENSE" "$prefix/share/doc/quern/LICENSE"
@@ -44,6 +44,11 @@ try inside "$model" "Once upon a time"
 for file in "$source"/examples/*.c; do
     name=$(basename "$file" .c)
     case " $tried " in *" $name "*) ;; *) echo "nobody tries examples/$name.c"; exit 1 ;; esac
+done
+
+# A program finds its plug-ins beside it, or in the folder of libraries.
+for plugin in "$build"/libquern-*.so; do
+    [ ! -f "$plugin" ] || [ -f "$lib/${plugin##*/}" ] || { echo "${plugin##*/} is not installed"; exit 1; }
 done
 
 rm "$lib"/libquern.so*

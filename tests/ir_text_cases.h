@@ -37,7 +37,7 @@ static const char *const ir_op_cases[QN_OP_COUNT] = {
     [QN_OP_INPUT] = "%20 \"image\" f32 (4*R, 64) = input @3",
     [QN_OP_PARAM] = "%20 \"blk.0.q\" q4_k (8, 256) = param {layout=tiles} @0",
     [QN_OP_CONST] = "%20 f32 (2, 2) = const [1, 2, 3, 4.5]",
-    [QN_OP_EMBED] = "%20 f32 (T, 64) = embed(%0, %11)",
+    [QN_OP_EMBED] = "%20 f32 (T, 64) = embed(%0, %11) {start=0}",
     [QN_OP_MATMUL] = "%20 \"result\" f32 (T, 96) = matmul(%3, %11) @7",
     [QN_OP_ADD] = "%20 f32 (T, 64) = add(%3, %12)",
     [QN_OP_MUL] = "%20 f32 (T, 64) = mul(%3, %4)",
@@ -59,7 +59,8 @@ static const char *const ir_op_cases[QN_OP_COUNT] = {
     [QN_OP_SPLIT] = "%20 f32 (T, 4, 16) = split(%3) {parts=4}",
     [QN_OP_MERGE] = "%20 f32 (T, 64) = merge(%5)",
     [QN_OP_GATHER_ROWS] = "%20 f32 (R, 64) = gather_rows(%3, %2)",
-    [QN_OP_ALL_GATHER] = "%20 f32 (T, 64) = all_gather(%3)",
+    [QN_OP_ALL_GATHER] = "%20 f32 (T, 128) = all_gather(%3) "
+                         "{length=128, unit=16, parts=2, alike=0, form=f32}",
     [QN_OP_KV_WRITE] = "%20 cache (2, 16, 16) = kv_write(%7, %6, %6, %1) @2",
     [QN_OP_ATTEND] = "%20 f32 (4) = param\n"
                      "%21 f32 (T, 4, 16) = attend(%5, %7, %1, %20, _) "
@@ -90,7 +91,7 @@ static const char *const ir_op_cases[QN_OP_COUNT] = {
                       "%22 f32 (T, 64) = experts(%3, %20, %15, %15, %21) "
                       "{scale=1, top=2, normalize=1, form=i12_256, act=silu}",
     [QN_OP_HEAD] = "%20 bf16 (99, 64) = param\n%21 \"logits\" f32 (T, 99), %22 f32 (T, 130) = "
-                   "head(%3, %20) {cap=30, top=64}",
+                   "head(%3, %20) {start=0, cap=30, top=64}",
 };
 
 #endif

@@ -210,6 +210,7 @@ static void engines_refuse_null(void **state) {
     qn_engine *engine;
     qn_template *template;
     qn_memory memory = QN_INIT(qn_memory);
+    qn_limits limits = QN_INIT(qn_limits);
     qn_logits logits = QN_INIT(qn_logits);
     qn_engine_info info = QN_INIT(qn_engine_info);
     qn_expert_stats experts = QN_INIT(qn_expert_stats);
@@ -237,6 +238,8 @@ static void engines_refuse_null(void **state) {
     REFUSES(qn_engine_memory, "out", NULL, t->engine, 0, 0);
     REFUSES(qn_engine_memory, "engine", &memory, NULL, 0, 0);
     REFUSES(qn_machine_limits, "out", NULL, 1);
+    REFUSES(qn_device_limits, "out", NULL, "cpu", 1);
+    REFUSES(qn_device_limits, "device", &limits, NULL, 1);
     REFUSES(qn_engine_logits, "out", NULL, t->engine, ids, 1, NULL);
     REFUSES(qn_engine_logits, "engine", &logits, NULL, ids, 1, NULL);
     REFUSES_TOO(qn_engine_logits, &logits, t->engine, NULL, 1, NULL);
@@ -380,6 +383,10 @@ static void given_files_refuse_null(void **state) {
     REFUSES(qn_source_config, "source", &json, NULL, 0);
     REFUSES(qn_engine_config, "json", NULL, t->engine);
     REFUSES(qn_engine_config, "engine", &json, NULL);
+    REFUSES(qn_engine_split, "json", NULL, t->engine);
+    REFUSES(qn_engine_split, "engine", &json, NULL);
+    REFUSES(qn_engine_check, "engine", NULL);
+    REFUSES(qn_engine_follow, "engine", NULL);
 }
 
 static void generations_and_files_refuse_null(void **state) {

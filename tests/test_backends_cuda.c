@@ -27,11 +27,12 @@ static void libraries_that_cannot_be_used(void **state) {
     static const struct {
         const char *path, *part;
     } rows[] = {{"/nowhere/libquern-cuda.so", "/nowhere/libquern-cuda.so cannot be used"},
-                {ODD_CUDA "1.so", "has version 3, this program wants 2"},
+                {ODD_CUDA "1.so", "has version 6, this program wants 5"},
                 {ODD_CUDA "2.so", "was built for other sources"},
                 {ODD_CUDA "3.so", "has no qn_cuda_api_get"},
                 {ODD_CUDA "4.so", "has version 0"},
-                {ODD_CUDA "6.so", "no card can be used: the driver is missing"}};
+                {ODD_CUDA "6.so", "no card can be used: the driver is missing"},
+                {ODD_CUDA "7.so", "no card can be used: the driver is too old"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         qn_err err;
         ASSERT_FAILS(try_open(rows[i].path, "cuda", &err), QN_UNSUPPORTED, rows[i].part);

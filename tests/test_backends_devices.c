@@ -160,13 +160,14 @@ static void build_norms(char *text, size_t size, const char *form, int n) {
              n, n, n, n, n, n, n, n, form, n, form, n, n, form);
 }
 
-// Sizes around the lanes of the sums.
+// Sizes around the lanes of the sums, and whole blocks.
 static void norms_agree(void **state) {
     (void)state;
-    static const int widths[] = {1, 15, 64, 200, 600};
-    for (int i = 0; i < N_FORMS * 5; i++) {
+    static const int widths[] = {1, 15, 64, 200, 256, 512, 600, 4096};
+    enum { N_WIDTHS = sizeof widths / sizeof *widths };
+    for (int i = 0; i < N_FORMS * N_WIDTHS; i++) {
         char text[2048];
-        build_norms(text, sizeof text, forms[i / 5], widths[i % 5]);
+        build_norms(text, sizeof text, forms[i / N_WIDTHS], widths[i % N_WIDTHS]);
         agree(text, "norms and rounding");
     }
 }
@@ -223,7 +224,7 @@ static void build_matmuls(char *text, size_t size, const char *type, const char 
     snprintf(
         text, size,
         "graph \"t\"\n%%0 \"ids\" i32 (T) = input\n%%1 \"embd\" %s (50, %d) = param\n"
-        "%%2 f32 (T, %d) = embed(%%0, %%1)\n%%3 \"x\" f32 (T, 2, %d) = input\n"
+        "%%2 f32 (T, %d) = embed(%%0, %%1) {start=0}\n%%3 \"x\" f32 (T, 2, %d) = input\n"
         "%%4 f32 (T, 2, %d) = quantize(%%3) {form=%s}\n%%5 f32 (T, %d) = quantize(%%2) {form=%s}\n"
         "%%6 \"a\" %s (19, %d) = param\n%%7 \"b\" %s (40, %d) = param\n"
         "%%8 \"c\" %s (19, %d) = param\n%%9 f32 (T, 2, 19) = matmul(%%4, %%6)\n"
@@ -298,8 +299,8 @@ static void build_heads(char *text, size_t size, const char *type, const char *f
              "graph \"t\"\n%%0 \"x\" f32 (T, %d) = input\n%%1 \"row_out\" i32 (R) = input\n"
              "%%2 f32 (R, %d) = gather_rows(%%0, %%1)\n%%3 f32 (R, %d) = quantize(%%2) {form=%s}\n"
              "%%4 \"w\" %s (333, %d) = param\n"
-             "%%5 f32 (R, 333), %%6 f32 (R, 10) = head(%%3, %%4) {cap=0, top=4}\n"
-             "%%7 f32 (R, 333), %%8 f32 (R, 130) = head(%%3, %%4) {cap=0.5, top=64}\n"
+             "%%5 f32 (R, 333), %%6 f32 (R, 10) = head(%%3, %%4) {start=0, cap=0, top=4}\n"
+             "%%7 f32 (R, 333), %%8 f32 (R, 130) = head(%%3, %%4) {start=0, cap=0.5, top=64}\n"
              "output \"head a\" %%5\noutput \"best a\" %%6\noutput \"head b\" %%7\n"
              "output \"best b\" %%8\n",
              n, n, n, form, type, n);
@@ -308,6 +309,35 @@ static void build_heads(char *text, size_t size, const char *type, const char *f
 static void heads_agree(void **state) {
     (void)state;
     every_type_and_form(build_heads, "heads");
+}
+
+// Enough rows and weights that a device may compute them in tiles: weights of two types side by
+// side, a number of outputs that fills no whole tile, gates, heads.
+static void many_rows_agree(void **state) {
+    (void)state;
+    static const rig_step steps[] = {
+        {.segs = {{.rows = 290}}, .n_segs = 1, .n_inert = 2},
+        {.segs = {{.past = 290, .rows = 30}, {.rows = 70, .slot = 2}}, .n_segs = 2, .n_inert = 1},
+        {.segs = {{.past = 320, .rows = 9}}, .n_segs = 1},
+    };
+    assert_devices_agree(
+        "graph \"t\"\n%0 \"x\" f32 (T, 512) = input\n"
+        "%1 f32 (T, 512) = quantize(%0) {form=i12_256}\n"
+        "%2 \"a\" q4_k (1040, 512) = param\n%3 \"b\" q6_k (720, 512) = param\n"
+        "%4 \"c\" q4_k (64, 512) = param\n%5 f32 (T, 1824) = project(%1, %2, %3, %4)\n"
+        "%6 \"d\" q4_k (1040, 512) = param\n%7 f32 (T, 1040) = gated(%1, %2, %6) {act=silu}\n"
+        "%8 \"e\" q6_k (720, 512) = param\n%9 f32 (T, 720) = gated(%1, %3, %8) {act=gelu}\n"
+        "%10 \"row_out\" i32 (R) = input\n%11 f32 (R, 512) = gather_rows(%0, %10)\n"
+        "%12 f32 (R, 512) = quantize(%11) {form=i12_256}\n"
+        "%13 f32 (R, 1040), %14 f32 (R, 10) = head(%12, %2) {start=0, cap=0, top=4}\n"
+        "%15 f32 (R, 720), %16 f32 (R, 10) = head(%12, %3) {start=0, cap=0.5, top=4}\n"
+        "%17 \"y\" f32 (T, 2, 512) = input\n"
+        "%18 f32 (T, 2, 512) = quantize(%17) {form=i12_256}\n"
+        "%19 f32 (T, 2, 1040) = matmul(%18, %2)\n"
+        "output \"project\" %5\noutput \"silu\" %7\noutput \"gelu\" %9\n"
+        "output \"head\" %13\noutput \"best\" %14\noutput \"head capped\" %15\n"
+        "output \"best capped\" %16\noutput \"parts\" %19\n",
+        QN_TYPE_F32, steps, 3, false, "many rows");
 }
 
 // --- attention -----------------------------------------------------------------------------------
@@ -380,8 +410,9 @@ static const attention_case usual_cases[] = {
     {3, 1, 64, 64, 64, 0, 0, "full", "half", false, false},
     {10, 1, 64, 64, 32, 300, 0, "after_first", "half", false, true},
 };
-// Up to four chunks, of which some positions were never written; single rows, whose sizes come again
-// while the sequence grows; then few rows of one sequence beside many of another, and padding.
+// Up to four chunks, of which some positions were never written; single rows, whose sizes come
+// again while the sequence grows; then few rows of one sequence beside many of another, and
+// padding.
 static const rig_step deep_steps[] = {
     {.segs = {{.rows = 100}}, .n_segs = 1, .n_inert = 2},
     {.segs = {{.past = 100, .rows = 1}}, .n_segs = 1},
@@ -586,6 +617,7 @@ int main(void) {
         cmocka_unit_test(adapters_agree),
         cmocka_unit_test(experts_agree),
         cmocka_unit_test(heads_agree),
+        cmocka_unit_test(many_rows_agree),
         cmocka_unit_test(attention_agrees),
         cmocka_unit_test(usual_attention_agrees),
         cmocka_unit_test(recurrent_state_agrees),

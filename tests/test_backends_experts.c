@@ -207,12 +207,14 @@ static void embed_reads_rows(void **state) {
     weight w = make_weight(kind_of(QN_TYPE_Q6_K), 1, 21, 256, 1);
     int32_t ids[ROWS] = {0, 20, 3, 3, 16, 15, 2}, extra_row[ROWS] = {-1, -1, 1, -1, 0, -1, -1};
     const int32_t row_seg[ROWS] = {0, 0, 0, 0, 0, -1, 0};
+    const qn_attrs attrs = {0};
     const qn_step step = {.n_rows = ROWS, .row_seg = row_seg};
     qn_operand extra = make_rows(2, 1, 256, QN_WORD_f32);
     fill_rows(&extra, 2, 9);
     for (size_t i = 0; level(i / 2); i++) {
         qn_operand out = make_rows(ROWS, 1, 256, QN_WORD_f32);
         qn_task task = {
+            .attrs = &attrs,
             .in = {{.data = ids, .stride = 4, .parts = 1, .width = 1}, weight_operand(&w)},
             .out = {out},
             .step = &step,

@@ -350,7 +350,6 @@ static void moves_are_the_reference(void **state) {
          0},
         {X("(T, 12)") "%1 f32 (T, 3, 4) = split(%0) {parts=3}", 0},
         {X("(T, 3, 4)") "%1 f32 (T, 12) = merge(%0)", 0},
-        {X("(T, 12)") "%1 f32 (T, 12) = all_gather(%0)", 0},
         {X("(T, 12)") "%1 \"row_out\" i32 (R) = input\n%2 f32 (R, 12) = gather_rows(%0, %1)", 0},
     };
     CHECK_CASES(cases);

@@ -513,7 +513,7 @@ static void test_wrong_usage(void **state) {
         {{"bench", DRAFT, "-d", "1,"}, "--depth: ''"},
         {{"bench", DRAFT, "-d", "-1"}, "--depth: '-1'"},
         {{"bench", DRAFT, "-r", "0"}, "--repeats: '0'"},
-        {{"bench", DRAFT, "--numerics", "exat"}, "'exat', want exact, balanced or fast"},
+        {{"bench", DRAFT, "--numerics", "exat"}, "'exat', want exact, balanced, fast or tensor"},
         {{"run", DRAFT, "-p", "a", "--plans", "x"}, "'x', want bucketed, exact or dynamic"},
         {{"eval", DRAFT, "--ppl", "x", "--cache-type", "q4"}, "'q4', want f32, f16 or q8_0"},
         {{"logits", DRAFT, "--ids", "1", "--cache-dir="}, "--cache-dir: the name of the folder"},

@@ -7,7 +7,7 @@
 #define MODEL DRAFT
 
 static cli_result run_with(const char *library, const char *words) {
-    char command[CLI_MOST_PATH];
+    char command[2 * CLI_MOST_PATH];
     snprintf(command, sizeof command, "QN_CUDA_LIBRARY='%s' '%s' %s", library, QUERN, words);
     return cli_run_with(&(cli_input){.program = "sh"}, (const char *[]){"-c", command, NULL});
 }
@@ -59,6 +59,41 @@ static void memory_of_the_card_is_in_the_plan(void **state) {
     cli_free(&cpu);
 }
 
+// The limits are the card's; the stand-in has fixed ones.
+static void speeds_are_shares_of_the_card(void **state) {
+    (void)state;
+    cli_result alone = run_with(FAKE_CUDA, "bench --limits --device cuda"),
+               json = run_with(FAKE_CUDA, "bench --limits --device cuda --json"),
+               model = run_with(FAKE_CUDA, "bench '" MODEL "' -p 8 -n 4 -r 1 --limits --json "
+                                           "--device cuda"),
+               two = run_with(FAKE_CUDA, "bench '" MODEL "' -p 8 -n 4 -r 1 --limits "
+                                         "--device cuda,cpu");
+    assert_int_equal(alone.code, 0);
+    assert_string_equal(alone.out, "limits of cuda:0\nread               50 GB/s\n"
+                                   "f16                 2 TFLOP/s\n");
+    assert_has(json.out, "\"f16_tflops\": 2");
+    assert_has(json.out, "\"f32_gflops\": null");
+    assert_int_equal(model.code, 0);
+    assert_has(model.out, "\"level\": \"cuda:0\"");
+    assert_null(strstr(model.out, "\"share\": null"));
+    assert_has(two.err, "--limits are those of one device, not of cuda:0,cpu");
+    cli_free(&alone);
+    cli_free(&json);
+    cli_free(&model);
+    cli_free(&two);
+}
+
+// Where the time of a step goes, by the card's own clock.
+static void calls_are_timed(void **state) {
+    (void)state;
+    cli_result r = run_with(FAKE_CUDA, "run '" MODEL "' -p 'Once' -n 4 --greedy --profile --device "
+                                       "cuda");
+    assert_int_equal(r.code, 0);
+    assert_has(r.err, "project");
+    assert_has(r.err, "attention_attend");
+    cli_free(&r);
+}
+
 static void texts_are_those_of_the_cpu(void **state) {
     (void)state;
     static const char words[] = "run '" MODEL "' -p 'Once upon a time' -n 12 --greedy --device ";
@@ -72,12 +107,33 @@ static void texts_are_those_of_the_cpu(void **state) {
     cli_free(&b);
 }
 
+static void numerics_of_gpus_are_refused_elsewhere(void **state) {
+    (void)state;
+    static const char words[] = "run '" MODEL "' -p Once -n 4 --greedy --numerics tensor";
+    static const char *const elsewhere[] = {"cpu", "cuda,cpu", "cuda --gpu-layers 1"};
+    char command[512];
+    snprintf(command, sizeof command, "%s --device cuda", words);
+    cli_result r = run_with(FAKE_CUDA, command);
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        snprintf(command, sizeof command, "%s --device %s", words, elsewhere[i]);
+        r = run_with(FAKE_CUDA, command);
+        assert_int_not_equal(r.code, 0);
+        assert_has(r.err, " has no numerics tensor, GPUs have (cuda)");
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_are_described),
         cmocka_unit_test(a_machine_without_gpus_says_why),
         cmocka_unit_test(memory_of_the_card_is_in_the_plan),
         cmocka_unit_test(texts_are_those_of_the_cpu),
+        cmocka_unit_test(numerics_of_gpus_are_refused_elsewhere),
+        cmocka_unit_test(speeds_are_shares_of_the_card),
+        cmocka_unit_test(calls_are_timed),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

@@ -33,6 +33,11 @@ static void test_help(void **state) {
     cli_result switches = CLI_RUN("help", "switches"), version = CLI_RUN("--version");
     cli_assert_done(&switches);
     assert_non_null(strstr(switches.out, "QN_DEBUG"));
+    for (const char *at = switches.out; (at = strstr(at, "\n  QN_"));
+         at++) { // name, space, meaning
+        const size_t n = strspn(at + 3, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
+        assert_true(at[3 + n] == ' ');
+    }
     assert_string_equal(version.out + strlen("quern "), "0.1.0\n");
     cli_free(&all), cli_free(&none), cli_free(&switches), cli_free(&version);
 }
@@ -151,14 +156,17 @@ static void assert_refused(const usage_case *cases, size_t n) {
 static void test_foreign_options(void **state) {
     (void)state;
     static const usage_case cases[] = {
-        {{"run", DRAFT, "-ngl", "99"}, "no option '-ngl'; '--device cuda' computes on a GPU"},
+        {{"run", DRAFT, "-ngl", "99"}, "--gpu-layers 99: name a GPU, as in --device cuda"},
+        {{"run", DRAFT, "--n-gpu-layers", "few"}, "'few', want a whole number of layers, auto or"},
+        {{"run", DRAFT, "--gpu-layers", "-1"}, "--gpu-layers: '-1', want a whole number"},
+        {{"graph", DRAFT, "-sm", "row"}, "no option '-sm'; '--device cuda' computes on a GPU"},
         {{"run", DRAFT, "-r", "x"}, "no option '-r'; did you mean '--stop'?"},
         {{"run", DRAFT, "-fa"}, "no option '-fa'; attention is always fused"},
         {{"bench", DRAFT, "-pg", "512,128"}, "no option '-pg'; -p and -n are measured separately"},
         {{"bench", DRAFT, "-fa", "1"}, "no option '-fa'; attention is always fused"},
         {{"run", DRAFT, "-nx"}, "no option '-nx'; 'quern help run' lists the options"},
         {{"run", DRAFT, "-pHello"}, "no option '-pHello'"},
-        {{"run", DRAFT, "--ngl", "99"}, "no option '--ngl'; '--device cuda' computes on a GPU"},
+        {{"run", DRAFT, "--ngl", "auto"}, "--gpu-layers auto: name a GPU"},
         {{"run", DRAFT, "--no_mmap"}, "'--no_mmap'; weights stay in memory"},
         {{"run", DRAFT, "--n-predict", "many"}, "--tokens: 'many', want a whole number"},
         {{"logits", DRAFT, "--temperature", "1"}, "no option '--temperature'"},

@@ -197,8 +197,8 @@ static const struct {
     {"%0 \"x\" f32 (T, 37) = input\n%1 \"w\" f32 (53, 37) = param\n",
      "%2 f32 (T, 53) = matmul(%0, %1)\n%3 f32 (T, 53) = softcap(%2) {cap=3}\n"
      "output \"plain\" %2\noutput \"capped\" %3\n",
-     "%2 f32 (T, 53), %3 f32 (T, 8) = head(%0, %1) {cap=0, top=3}\n"
-     "%4 f32 (T, 53), %5 f32 (T, 130) = head(%0, %1) {cap=3, top=64}\n"
+     "%2 f32 (T, 53), %3 f32 (T, 8) = head(%0, %1) {start=0, cap=0, top=3}\n"
+     "%4 f32 (T, 53), %5 f32 (T, 130) = head(%0, %1) {start=0, cap=3, top=64}\n"
      "output \"plain\" %2\noutput \"capped\" %4\n"},
 };
 
@@ -234,11 +234,12 @@ static void fused_ops_equal_plain_ones(void **state) {
 // Scores 0.5 2 -1 2 0.5 2 of one row: the best three, more than there are, and what is broken.
 static void heads_find_the_best(void **state) {
     (void)state;
-    static const char text[] = "graph \"t\"\n%0 \"x\" f32 (T, 1) = input\n"
-                               "%1 \"w\" f32 (6, 1) = param\n"
-                               "%2 f32 (T, 6), %3 f32 (T, 8) = head(%0, %1) {cap=0, top=3}\n"
-                               "%4 f32 (T, 6), %5 f32 (T, 18) = head(%0, %1) {cap=0, top=8}\n"
-                               "output \"three\" %3\noutput \"eight\" %5\n";
+    static const char text[] =
+        "graph \"t\"\n%0 \"x\" f32 (T, 1) = input\n"
+        "%1 \"w\" f32 (6, 1) = param\n"
+        "%2 f32 (T, 6), %3 f32 (T, 8) = head(%0, %1) {start=0, cap=0, top=3}\n"
+        "%4 f32 (T, 6), %5 f32 (T, 18) = head(%0, %1) {start=0, cap=0, top=8}\n"
+        "output \"three\" %3\noutput \"eight\" %5\n";
     static const float three[] = {-1, -1, 2, 2, 2, 1, 3, 5};
     static const float eight[] = {-1,        -1, 2, 2, 2, 0.5f, 0.5f, -1, -INFINITY,
                                   -INFINITY, 1,  3, 5, 0, 4,    2,    -1, -1};

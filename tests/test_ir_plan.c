@@ -10,7 +10,7 @@
 static const char sample[] =
     "plan \"tiny \\\"plan\\\"\" \"cpu\" 4 calls\n"
     "param 0 \"token_embd.weight\" q8_0 (512, 64)\n"
-    "param 1 \"blk.0.attn_q.weight\" q4_k (256, 256)\n"
+    "param 1 \"blk.0.attn_q.weight\" q4_k (256, 256) tiles share 0 of 1024 [0+128, 512+128]\n"
     "const 0 \"freqs\" f32 (2, 3) [1, 0.1, -0, inf, 0x7fc00001, 1e-45]\n"
     "const 1 \"one\" f32 () [1]\n"
     "input 0 \"ids\" i32 (T)\n"
@@ -21,7 +21,7 @@ static const char sample[] =
     "buffer 1 4*T x 512 live 1 3\n"
     "buffer 2 4*T x 320 live 1 1\n"
     "\n"
-    "call 0 embed (embed.0) T: b0 (1 x 64) f32 <- input0 (1 x 1), param0, _, _\n"
+    "call 0 embed (embed.0) T: b0 (1 x 64) f32 <- input0 (1 x 1), param0, _, _ {start=0}\n"
     "\n"
     "call 1 gemm_q4 (matmul.1) @0 4*T: b1+128 (1 x 64) f32 <- b0 (1 x 64) f32, param1, _ "
     "using b2 (1 x 256) i12_256, b2+16 i8_32\n"
@@ -32,6 +32,7 @@ static const char sample[] =
     "call 3 nothing (conv.2) @7 R: <-\n"
     "\n"
     "output \"result\" 4*T b1 (4 x 32) f32\n"
+    "output \"part\" 4*T b1 (1 x 32) f32 share 1 of 96 [32+32]\n"
     "output \"echo\" T input0\n";
 
 static void print(qn_buf *to, const qn_plan *plan) {
@@ -85,10 +86,20 @@ static void assert_same_call(const qn_plan_call *a, const qn_plan_call *b) {
     for (int i = 0; i < QN_PLAN_TEMPS; i++) assert_same_arg(&a->temp[i], &b->temp[i]);
 }
 
+static void assert_same_share(const qn_share *a, const qn_share *b) {
+    assert_true(!a == !b);
+    if (!a) return;
+    assert_int_equal(a->axis, b->axis);
+    assert_int_equal(a->whole, b->whole);
+    assert_int_equal(a->n_ranges, b->n_ranges);
+    assert_memory_equal(a->ranges, b->ranges, (size_t)a->n_ranges * sizeof *a->ranges);
+}
+
 static void assert_same_leaf(const qn_plan_leaf *a, const qn_plan_leaf *b) {
     assert_string_equal(a->name, b->name);
     assert_int_equal(a->type, b->type);
     assert_true(qn_shape_equal(&a->shape, &b->shape));
+    assert_same_share(a->share, b->share);
     assert_true(!a->data == !b->data);
     if (a->data) assert_memory_equal(a->data, b->data, count_of(&a->shape) * sizeof(float));
 }
@@ -115,6 +126,7 @@ static void assert_same(const qn_plan *a, const qn_plan *b) {
         assert_string_equal(a->outputs[i].name, b->outputs[i].name);
         assert_same_dim(&a->outputs[i].rows, &b->outputs[i].rows);
         assert_same_arg(&a->outputs[i].arg, &b->outputs[i].arg);
+        assert_same_share(a->outputs[i].share, b->outputs[i].share);
     }
 }
 
@@ -177,11 +189,36 @@ static float roll_float(dice *d) {
     return f;
 }
 
+// A share with n indices, in up to three ranges.
+static const qn_share *roll_share(dice *d, qn_arena *arena, int axis, int64_t n) {
+    qn_share *share = qn_arena_alloc(arena, 1, sizeof *share);
+    qn_share_range *ranges = qn_arena_alloc(arena, 3, sizeof *ranges);
+    *share = (qn_share){.axis = axis, .ranges = ranges};
+    while (n > 0) {
+        const int64_t some = share->n_ranges == 2 ? n : 1 + roll(d, n);
+        const int64_t first = share->whole + roll(d, 5) + (share->n_ranges > 0);
+        ranges[share->n_ranges++] = (qn_share_range){first, some};
+        share->whole = first + some;
+        n -= some;
+    }
+    share->whole += roll(d, 3);
+    return share;
+}
+
+// Now and then a share of a weight: of any axis but the last, which may be the only one.
+static const qn_share *roll_leaf_share(dice *d, qn_arena *arena, const qn_shape *shape) {
+    if (shape->n_dims == 0 || roll(d, 2)) return NULL;
+    const int axis = (int)roll(d, shape->n_dims > 1 ? shape->n_dims - 1 : 1);
+    const bool is_sized = shape->dims[axis].sym == QN_SYM_ONE;
+    return is_sized ? roll_share(d, arena, axis, shape->dims[axis].n) : NULL;
+}
+
 static qn_plan_leaf roll_leaf(dice *d, qn_place place, qn_arena *arena) {
     static const char *const names[] = {"", "blk.3.ffn", "a \"b\"\n", "\xff\x01", "\xc3\xa9"};
     qn_plan_leaf leaf = {.name = names[roll(d, 5)], .type = (qn_type)roll(d, QN_TYPE_COUNT)};
     leaf.shape.n_dims = (int)roll(d, QN_GRAPH_DIMS + 1);
     for (int i = 0; i < leaf.shape.n_dims; i++) leaf.shape.dims[i] = roll_dim(d);
+    if (place == QN_PLACE_PARAM) leaf.share = roll_leaf_share(d, arena, &leaf.shape);
     if (place != QN_PLACE_CONST) return leaf;
     leaf.type = QN_TYPE_F32;
     for (int i = 0; i < leaf.shape.n_dims; i++)
@@ -261,7 +298,10 @@ static qn_plan roll_plan(dice *d) {
     for (int i = 0; i < N_CALLS; i++) plan.calls[i] = roll_call(d);
     plan.n_outputs = 1;
     plan.outputs = qn_arena_alloc(&plan.arena, 1, sizeof *plan.outputs);
-    plan.outputs[0] = (qn_plan_output){"logits", {1, QN_SYM_T}, roll_arg(d, false)};
+    plan.outputs[0] =
+        (qn_plan_output){.name = "logits", .rows = {1, QN_SYM_T}, .arg = roll_arg(d, false)};
+    if (plan.outputs[0].arg.parts == 1 && plan.outputs[0].arg.width > 0)
+        plan.outputs[0].share = roll_share(d, &plan.arena, 1, plan.outputs[0].arg.width);
     return plan;
 }
 
@@ -308,6 +348,24 @@ static void faults_are_named_with_line_and_values(void **state) {
         {HEAD "buffer 2 0 x 64 live 0 0", "dimension 0, want 1 or more"},
         {HEAD "param 1 \"w\" f33 (4)", "line 5, column 13: expected a type, found 'f33'"},
         {HEAD "param 1 \"w\" f32 (1, 2, 3, 4, 5)", "more than 4 dimensions"},
+        {HEAD "param 1 \"w\" f32 (4, 2) share 2 of 8 [0+4]", "param 1 (w): a share of axis 2 of"},
+        {HEAD "param 1 \"w\" f32 (4, 2) share 9 of 8 [0+4]",
+         "line 5, column 30: axis 9 of at most 4"},
+        {HEAD "param 1 \"w\" f32 (4, 2) share 1 of 8 [0+2]", "a share of the rows of (4, 2)"},
+        {HEAD "param 1 \"w\" f32 (T, 2) share 0 of 8 [0+2]", "a share of axis 0 of (T, 2)"},
+        {HEAD "param 1 \"w\" f32 (4) share 0 of 8 [0+3]", "a share of 3 indices, the shape has 4"},
+        {HEAD "param 1 \"w\" f32 (4) share 0 of 8 [0+2, 2+2]",
+         "range 1 of a share: 2 from 2 on, of 8"},
+        {HEAD "param 1 \"w\" f32 (4) share 0 of 8 [4+2, 0+2]",
+         "range 1 of a share: 2 from 0 on, of 8"},
+        {HEAD "param 1 \"w\" f32 (4) share 0 of 8 [5+4]", "range 0 of a share: 4 from 5 on, of 8"},
+        {HEAD "param 1 \"w\" f32 (4) share 0 of 8 [-1+4]",
+         "range 0 of a share: 4 from -1 on, of 8"},
+        {HEAD "param 1 \"w\" f32 (4) share 0 of 8 [0+4, 6+0]",
+         "range 1 of a share: 0 from 6 on, of 8"},
+        {HEAD "param 1 \"w\" f32 (4) share 0 [0+4]", "expected of, found '['"},
+        {HEAD "param 1 \"w\" f32 (4) share 0 of 8 []", "the first index of a range"},
+        {HEAD "input 0 \"w\" f32 (4) share 0 of 8 [0+4]", "expected the end of the line"},
         {HEAD "const 0 \"w\" f32 (4) [1, 2]", "F32 (4) with 2 numbers"},
         {HEAD "const 0 \"w\" f32 (T) [1]", "F32 (T) with 1 numbers"},
         {HEAD "table 0 \"w\" f32 (T)", "expected a leaf, a buffer, a call or an output"},
@@ -344,6 +402,11 @@ static void faults_are_named_with_line_and_values(void **state) {
         {HEAD "call 0 k (add.0) T: b0 f32 <- b99999999999 f32", "buffer: 99999999999"},
         {HEAD "output \"o\" T b0 (1 x 17) f32", "output o: 1 x 17 f32 at byte 0"},
         {HEAD "output \"o\" R b0 (1 x 16) f32", "output o: 1R rows, but buffer 0 has 1T"},
+        {HEAD "output \"o\" T b0 (1 x 16) f32 share 0 of 64 [0+16]",
+         "output o: a share of axis 0 of 1"},
+        {HEAD "output \"o\" T b0 (2 x 8) f32 share 1 of 64 [0+8]", "a share of axis 1 of 2 parts"},
+        {HEAD "output \"o\" T b0 (1 x 16) f32 share 1 of 64 [0+8]",
+         "a share of 8 indices, the shape"},
         {HEAD "buffer 2 T x 8 live 0 0\noutput \"o\" T b2 f32",
          "line 6: output o: buffer 2 lives to call 0 of 2"},
         {HEAD "call 0 k (add.0) T: <- extra", "expected an argument"},

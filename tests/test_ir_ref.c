@@ -238,7 +238,8 @@ static void moves_put_values_where_they_belong(void **state) {
                  "%2 \"row_out\" i32 (R) = input\n%3 f32 (T, 3, 2) = split(%0) {parts=3}\n"
                  "%4 f32 (T, 2, 2) = narrow(%3) {axis=1, start=1, length=2}\n"
                  "%5 f32 (T, 4) = merge(%4)\n%6 f32 (T, 8) = concat(%5, %1) {axis=1}\n"
-                 "%7 f32 (R, 8) = gather_rows(%6, %2)\n%8 f32 (R, 8) = all_gather(%7)\n"
+                 "%7 f32 (R, 8) = gather_rows(%6, %2)\n%8 f32 (R, 8) = all_gather(%7) {length=0, "
+                 "unit=0, parts=0, alike=0, form=f32}\n"
                  "output \"y\" %8\n");
     give(&r, "a", a);
     give(&r, "b", b);
@@ -304,7 +305,7 @@ static void embedding_takes_extra_rows(void **state) {
     const int32_t extra_row[4] = {-1, 2, -1, 0};
     rig_open(&r, "graph \"t\"\n%0 \"ids\" i32 (T) = input\n%1 \"table\" f32 (5, 2) = param\n"
                  "%2 \"extra\" f32 (T, 2) = input\n%3 \"extra_row\" i32 (T) = input\n"
-                 "%4 f32 (T, 2) = embed(%0, %1, %2, %3)\noutput \"y\" %4\n");
+                 "%4 f32 (T, 2) = embed(%0, %1, %2, %3) {start=0}\noutput \"y\" %4\n");
     give(&r, "table", table);
     give(&r, "extra", extra);
     give(&r, "extra_row", extra_row);

@@ -32,6 +32,15 @@ static size_t count_of(const qn_shape *shape) {
     return n;
 }
 
+static void assert_same_share(const qn_share *a, const qn_share *b) {
+    assert_true(!a == !b);
+    if (!a) return;
+    assert_int_equal(a->axis, b->axis);
+    assert_int_equal(a->whole, b->whole);
+    assert_int_equal(a->n_ranges, b->n_ranges);
+    assert_memory_equal(a->ranges, b->ranges, (size_t)a->n_ranges * sizeof *a->ranges);
+}
+
 static void assert_same_nodes(const qn_graph *a, const qn_graph *b) {
     assert_int_equal(a->n_nodes, b->n_nodes);
     for (size_t i = 0; i < a->n_nodes; i++) {
@@ -43,6 +52,7 @@ static void assert_same_nodes(const qn_graph *a, const qn_graph *b) {
         assert_memory_equal(x->in, y->in, sizeof x->in);
         assert_memory_equal(x->out, y->out, sizeof x->out);
         assert_memory_equal(&x->attrs, &y->attrs, sizeof x->attrs); // both zeroed where unused
+        assert_same_share(x->share, y->share);
         if (x->op == QN_OP_CONST)
             assert_memory_equal(x->data, y->data,
                                 count_of(&a->values[x->out[0]].shape) * sizeof(float));
@@ -51,6 +61,7 @@ static void assert_same_nodes(const qn_graph *a, const qn_graph *b) {
     for (size_t i = 0; i < a->n_outputs; i++) {
         assert_int_equal(a->outputs[i].value, b->outputs[i].value);
         assert_string_equal(a->outputs[i].name, b->outputs[i].name);
+        assert_same_share(a->outputs[i].share, b->outputs[i].share);
     }
 }
 
@@ -71,6 +82,30 @@ static void assert_round_trip(const char *text, size_t size) {
     qn_buf_deinit(&second);
     qn_graph_deinit(&a);
     qn_graph_deinit(&b);
+}
+
+static void shares_round_trip(void **state) {
+    (void)state;
+    static const char text[] =
+        "graph \"share\"\n%0 \"ids\" i32 (T) = input\n"
+        "%1 \"w\" q8_0 (48, 64) = param {layout=tiles} share 0 of 96 [0+16, 64+32] @3\n"
+        "%2 \"x\" f32 (T, 64) = input\n%3 f32 (T, 48) = matmul(%2, %1)\n"
+        "%4 f32 (T, 96) = all_gather(%3) {length=96, unit=8, parts=2, alike=0, form=f32}\n"
+        "%5 f32 (T, 64) = all_gather(%2, %0) {length=512, unit=16, parts=1, alike=0, form=f32}\n"
+        "%6 f32 (T, 512) = all_gather(_) {length=512, unit=256, parts=1, alike=0, form=i12_256}\n"
+        "output \"part\" %3 share 1 of 96 [0+16, 64+32]\noutput \"all\" %4\n";
+    qn_err err;
+    qn_graph graph = {0};
+    assert_round_trip(text, sizeof text - 1);
+    ASSERT_OK(qn_graph_parse(&graph, text, sizeof text - 1, &err));
+    const qn_share *share = graph.nodes[1].share;
+    assert_int_equal(share->axis, 0);
+    assert_int_equal(share->whole, 96);
+    assert_int_equal(share->n_ranges, 2);
+    assert_true(share->ranges[1].first == 64 && share->ranges[1].n == 32);
+    assert_int_equal(graph.outputs[0].share->axis, 1);
+    assert_null(graph.outputs[1].share);
+    qn_graph_deinit(&graph);
 }
 
 static void every_op_round_trips(void **state) {
@@ -502,6 +537,7 @@ static void memory_follows_the_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_round_trips),
+        cmocka_unit_test(shares_round_trip),
         cmocka_unit_test(every_attribute_and_word_is_read),
         cmocka_unit_test(golden_files_are_as_printed),
         cmocka_unit_test(floats_are_short_and_exact),

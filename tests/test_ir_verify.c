@@ -19,7 +19,7 @@ static void set_up(fixture *f) {
                                "%0 \"ids\" i32 (T) = input\n"
                                "%1 \"table\" table () = input\n"
                                "%2 \"w\" q8_0 (512, 64) = param\n"
-                               "%3 f32 (T, 64) = embed(%0, %2)\n"
+                               "%3 f32 (T, 64) = embed(%0, %2) {start=0}\n"
                                "%4 f32 (T, 64) = quantize(%3) {form=i8_32}\n"
                                "output \"o\" %4\n";
     *f = (fixture){0};
@@ -133,15 +133,18 @@ static void every_fault_is_caught(void **state) {
 static const struct {
     const char *line, *message;
 } shapes[] = {
-    {"%20 f32 (T, 64) = embed(%0, %11, %12, %0)", "EMBED: input 2 has 1 dims, want 2"},
-    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %0)", NULL},
-    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, _)", "go together"},
-    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20)", "go together"},
-    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %2)", "sizes differ"},
-    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %16)", "input 3 has 2 dims"},
-    {"%20 f32 (9, 32) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %0)", "sizes differ"},
-    {"%20 f32 (T, 2, 64) = embed(%16, %11)", "EMBED: input 0 has 2 dims, want 1"},
-    {"%20 f32 (T, 64) = embed(%0, %12)", "EMBED: input 1 has 1 dims, want 2"},
+    {"%20 f32 (T, 64) = embed(%0, %11, %12, %0) {start=0}", "EMBED: input 2 has 1 dims, want 2"},
+    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %0) {start=0}", NULL},
+    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, _) {start=0}", "go together"},
+    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20) {start=0}", "go together"},
+    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %2) {start=0}",
+     "sizes differ"},
+    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %16) {start=0}",
+     "input 3 has 2 dims"},
+    {"%20 f32 (9, 32) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %0) {start=0}",
+     "sizes differ"},
+    {"%20 f32 (T, 2, 64) = embed(%16, %11) {start=0}", "EMBED: input 0 has 2 dims, want 1"},
+    {"%20 f32 (T, 64) = embed(%0, %12) {start=0}", "EMBED: input 1 has 1 dims, want 2"},
     {"%20 f32 (T, 96) = matmul(%12, %11)", "result 0 is tensor F32 (T, 96), want tensor F32 (96)"},
     {"%20 f32 (96) = matmul(%12, %11)", NULL},
     {"%20 f32 (T, 4, 96) = matmul(%5, %11)", "MATMUL: (T, 4, 16) and (96, 64): sizes differ"},
@@ -297,17 +300,52 @@ static const struct {
      "%22 f32 (T, 64) = experts(%3, %20, %15, %15, %21) "
      "{scale=1, top=9, normalize=1, form=f32, act=silu}",
      "EXPERTS: 9 of 8 experts"},
-    {"%20 bf16 (99, 63) = param\n%21 f32 (T, 99), %22 f32 (T, 4) = head(%3, %20) {cap=0, top=1}",
+    {"%20 f32 (T, 128) = all_gather(%3) {length=128, unit=32, parts=2, alike=0, form=f32}", NULL},
+    {"%20 f32 (T, 2, 64) = all_gather(%6) {length=64, unit=16, parts=1, alike=0, form=f32}", NULL},
+    {"%20 f32 (T, 512) = all_gather(_) {length=512, unit=256, parts=1, alike=0, form=i12_256}",
+     NULL},
+    {"%20 f32 (T, 64) = all_gather(%3, %0) {length=99, unit=3, parts=1, alike=0, form=f32}", NULL},
+    {"%20 f32 (T, 64) = all_gather() {length=0, unit=0, parts=0, alike=0, form=f32}",
+     "ALL_GATHER: 0 values of nothing"},
+    {"%20 f32 (T, 64) = all_gather(%3, %0) {length=0, unit=0, parts=0, alike=0, form=f32}",
+     "ALL_GATHER: 0 values of ids"},
+    {"%20 f32 (T, 64) = all_gather(%3) {length=-64, unit=1, parts=1, alike=0, form=f32}",
+     "ALL_GATHER: -64 values"},
+    {"%20 f32 (T, 96) = all_gather(%3) {length=96, unit=0, parts=1, alike=0, form=f32}",
+     "ALL_GATHER: 96 values in 1 parts of units of 0"},
+    {"%20 f32 (T, 96) = all_gather(%3) {length=96, unit=16, parts=4, alike=0, form=f32}",
+     "ALL_GATHER: 96 values in 4 parts of units of 16"},
+    {"%20 f32 (T, 64) = all_gather(%3) {length=9223372036854775807, unit=1, parts=1, alike=0, "
+     "form=f32}",
+     "ALL_GATHER: 9223372036854775807 values"},
+    {"%20 f32 (T, 96) = all_gather(%3) {length=96, unit=24, parts=2, alike=0, form=f32}",
+     "ALL_GATHER: (T, 64) is no share of 96 values in units of 48"},
+    {"%20 f32 (T, 32) = all_gather(%3) {length=32, unit=32, parts=1, alike=0, form=f32}",
+     "(T, 64) is no share of 32"},
+    {"%20 f32 (T, 256) = all_gather(%3) {length=256, unit=64, parts=1, alike=0, form=i8_32}",
+     "packed in units of 64, want whole blocks of 256"},
+    {"%20 f32 (T, 64) = all_gather(_, %0) {length=96, unit=3, parts=1, alike=0, form=f32}",
+     "ALL_GATHER: ids, but no rows"},
+    {"%20 f32 (T, 64) = all_gather(%3, %0) {length=96, unit=3, parts=2, alike=0, form=f32}",
+     "ALL_GATHER: ids, but no rows"},
+    {"%20 f32 (T, 64) = all_gather(%3, %2) {length=96, unit=3, parts=1, alike=0, form=f32}",
+     "ALL_GATHER: (R) and (T, 64): sizes differ"},
+    {"%20 \"w\" f32 (2, 64) = param share 1 of 128 [0+64]", "a share of the rows of (2, 64)"},
+    {"%20 \"w\" f32 (2, 64) = param share 0 of 4 [0+3]", "3 indices, the shape has 2"},
+    {"%20 bf16 (99, 63) = param\n%21 f32 (T, 99), %22 f32 (T, 4) = head(%3, %20) {start=0, cap=0, "
+     "top=1}",
      "HEAD: (T, 64) and (99, 63): sizes differ"},
-    {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 2) = head(%3, %20) {cap=0, top=0}",
+    {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 2) = head(%3, %20) {start=0, cap=0, "
+     "top=0}",
      "HEAD: top 0 of 99 logits, want 1 to 64"},
     {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 132) = head(%3, %20) "
-     "{cap=0, top=65}",
+     "{start=0, cap=0, top=65}",
      "HEAD: top 65 of 99 logits, want 1 to 64"},
     {"%20 bf16 (16777217, 64) = param\n%21 f32 (T, 16777217), %22 f32 (T, 4) = head(%3, %20) "
-     "{cap=0, top=1}",
+     "{start=0, cap=0, top=1}",
      "HEAD: top 1 of 16777217 logits, want 1 to 64 of at most 16777216"},
-    {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 5) = head(%3, %20) {cap=0, top=1}",
+    {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 5) = head(%3, %20) {start=0, cap=0, "
+     "top=1}",
      "(T, 4)"},
 };
 

@@ -115,11 +115,13 @@ static void sizes_are_the_published_ones(void **state) {
         const char *shape;
         double millions, predict;
     } cases[] = {
-        {"qwen3-0.6b", 596.05, 0},       {"qwen3-1.7b", 1720.57, 0},
-        {"qwen3-8b", 8190.74, 0},        {"llama3.2-1b", 1235.81, 0},
-        {"llama3.1-8b", 8030.26, 0},     {"gemma3-1b", 999.89, 0},
-        {"qwen3-30b-a3b", 30532.12, 0},  {"qwen3.5-0.8b", 752.39, 20.45},
-        {"qwen3.5-4b", 4205.75, 120.59}, {"small-qwen3moe", 1242.33, 0},
+        {"qwen3-0.6b", 596.05, 0},         {"qwen3-1.7b", 1720.57, 0},
+        {"qwen3-8b", 8190.74, 0},          {"llama3.2-1b", 1235.81, 0},
+        {"llama3.1-8b", 8030.26, 0},       {"gemma3-1b", 999.89, 0},
+        {"qwen3-30b-a3b", 30532.12, 0},    {"qwen3.5-0.8b", 752.39, 20.45},
+        {"qwen3.5-4b", 4205.75, 120.59},   {"small-qwen3moe", 1242.33, 0},
+        {"llama3.1-70b", 70553.71, 0},     {"llama3.1-405b", 405853.39, 0},
+        {"qwen3-235b-a22b", 235093.63, 0},
     };
     size_t n_real = 0;
     for (size_t i = 0; qn_synth_shape_name(i); i++) n_real += !is_tiny(qn_synth_shape_name(i));
@@ -470,6 +472,26 @@ static void tensors_differ(void **state) {
     qn_source_close(source);
 }
 
+// The header says what the whole file is.
+static void a_header_is_how_the_file_begins(void **state) {
+    const path_name out = in_folder(state, "out.gguf");
+    qn_err err = {0};
+    qn_buf header = {0};
+    int64_t bytes;
+    char *text;
+    size_t size;
+    synth("tiny-qwen3moe", "Q4_K_M", out.text, 3, 1);
+    ASSERT_OK(qn_file_load(&text, &size, out.text, 1 << 30, &err));
+    ASSERT_OK(qn_synth_header(&header, &bytes, "tiny-qwen3moe", "Q4_K_M", &err));
+    assert_int_equal(bytes, size);
+    assert_true(header.size < size);
+    assert_memory_equal(text, header.data, header.size);
+    qn_buf_deinit(&header);
+    qn_free(text);
+    ASSERT_FAILS(qn_synth_header(&header, &bytes, "tiny", "Q4_K_M", &err), QN_ARGUMENT, "'tiny'");
+    qn_buf_deinit(&header);
+}
+
 // --- failures ------------------------------------------------------------------------------------
 
 static void what_is_unknown_is_refused(void **state) {
@@ -528,6 +550,7 @@ int main(void) {
         FOLDER_TEST(vocabularies_have_known_ids),
         FOLDER_TEST(only_the_seed_changes_bytes),
         FOLDER_TEST(tensors_differ),
+        FOLDER_TEST(a_header_is_how_the_file_begins),
         FOLDER_TEST(what_is_unknown_is_refused),
         FOLDER_TEST(stopping_leaves_the_old_file),
     };

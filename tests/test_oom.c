@@ -6,6 +6,10 @@
 #include "alloc_rig.h"
 #include "testing.h"
 
+#include "ir/text.h"
+#include "models/model.h"
+#include "passes/passes.h"
+
 #include <jansson.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -329,6 +333,39 @@ CASE(engine_llama, open_engine, "llama32/llama32-bf16.gguf")
 CASE(engine_gemma3_folder, open_engine, "gemma3")
 CASE(engine_qwen35moe, open_engine, "qwen35_moe/qwen35_moe-bf16.gguf")
 
+// Of a model that is there, one rank's share through all passes, as text and back.
+static const qn_model *shared_model; // of the case below
+
+static qn_status share_model(const char *path, qn_err *err) {
+    (void)path;
+    qn_graph share = {0}, back = {0};
+    qn_buf text = {0};
+    qn_status status = QN_OK;
+    const qn_pass_opts opts = {.rank = 1, .n_ranks = 3};
+    QN_TRY(qn_passes_run(&share, &shared_model->graph_mtp, &opts, NULL, err));
+    qn_graph_print(&text, &share);
+    status = text.failed ? QN_NOMEM(err, "text") : QN_OK;
+    if (!status) status = qn_graph_parse(&back, text.data, text.size, err);
+    qn_graph_deinit(&share);
+    qn_graph_deinit(&back);
+    qn_buf_deinit(&text);
+    return status;
+}
+
+static void share_of_a_model(void **state) {
+    (void)state;
+    qn_err err;
+    qn_source *source;
+    qn_model *model;
+    ASSERT_OK(qn_source_open(&source, TEST_DATA "/mini/qwen35_moe", &err));
+    ASSERT_OK(qn_model_create(&model, source, &err));
+    assert_true(model->graph_mtp.n_nodes > 0);
+    shared_model = model;
+    starve(share_model, "a share");
+    qn_model_destroy(model);
+    qn_source_close(source);
+}
+
 static void adapter_gguf(void **state) {
     (void)state;
     starve(open_adapter, TEST_DATA "/../fuzz/corpus/adapter/llama.gguf");
@@ -383,6 +420,7 @@ int main(void) {
         cmocka_unit_test(engine_llama),
         cmocka_unit_test(engine_gemma3_folder),
         cmocka_unit_test(engine_qwen35moe),
+        cmocka_unit_test(share_of_a_model),
         cmocka_unit_test(adapter_gguf),
         cmocka_unit_test(adapter_peft),
     };

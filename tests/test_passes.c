@@ -37,7 +37,7 @@ static size_t load(char *to, size_t size, const char *path) {
 // --- text in, text out ---
 
 // What a case asks for, in comments of its own lines: "; numerics: fast", "; refuse: GATED",
-// "; miss: bias between" (the report must say that), "; fails: ..." (the message).
+// "; miss: bias between" (the report must say that), "; fails: ..." (the message), "; rank: 1 of 2".
 typedef struct wish {
     char value[128];
 } wish;
@@ -92,7 +92,7 @@ static void run_case(const char *folder, const char *pass, const char *name) {
     qn_err err = {0};
     qn_graph in = {0}, out = {0};
     qn_pass_report report;
-    wish refuse, miss, numerics, fine, message;
+    wish refuse, miss, numerics, fine, rank, message;
     snprintf(path, sizeof path, "%s/%s.in.ir", folder, name);
     const size_t size = load(text, sizeof text, path);
     ASSERT_OK(qn_graph_parse(&in, text, size, &err));
@@ -108,6 +108,8 @@ static void run_case(const char *folder, const char *pass, const char *name) {
         opts.numerics =
             strcmp(numerics.value, "fast") == 0 ? QN_NUMERICS_FAST : QN_NUMERICS_BALANCED;
     opts.fine_layers = find_wish(&fine, text, "fine_layers") ? atoi(fine.value) : 0;
+    if (find_wish(&rank, text, "rank"))
+        assert_int_equal(sscanf(rank.value, "%d of %d", &opts.rank, &opts.n_ranks), 2);
     if (find_wish(&message, text, "fails")) {
         ASSERT_FAILS(qn_passes_run(&out, &in, &opts, &report, &err), QN_UNSUPPORTED, message.value);
     } else {
@@ -482,11 +484,13 @@ static void skips_are_read(void **state) {
     ASSERT_OK(qn_passes_parse_skip(&skip, "", &err));
     assert_int_equal(skip, 0);
     ASSERT_OK(qn_passes_parse_skip(&skip, "cse,fold", &err));
-    assert_int_equal(skip, 3);
+    assert_int_equal(skip, 6);
     ASSERT_FAILS(qn_passes_parse_skip(&skip, "fold,fuse_nrom", &err), QN_ARGUMENT,
-                 "no pass 'fuse_nrom'; there are fold, cse, dce,");
+                 "no pass 'fuse_nrom'; there are shard, fold, cse, dce,");
+    ASSERT_FAILS(qn_passes_parse_skip(&skip, "fold,shard", &err), QN_ARGUMENT,
+                 "pass 'shard' cannot be left out");
     ASSERT_FAILS(qn_passes_parse_skip(&skip, "fold,,cse", &err), QN_ARGUMENT, "no pass ''");
-    assert_int_equal(skip, 3);
+    assert_int_equal(skip, 6);
 }
 
 static void count_calls(void *arg, const char *pass, const qn_graph *graph) {

@@ -122,6 +122,8 @@ typedef struct rig {
     const char *family;
 } rig;
 
+static const char shared[] = "cuda,cpu"; // the layers are shared
+
 static rig begin(const char *family) {
     qn_err err;
     rig r = {.fake = use_fake(), .family = family};
@@ -155,18 +157,18 @@ static void assert_right(const rig *r, qn_status status, const qn_err *err, cons
 }
 
 // Every `step`-th call of a model's life is the first that fails.
-static void fail_calls(const char *family, long step) {
+static void fail_calls(const char *family, const char *device, long step) {
     rig r = begin(family);
     qn_err err;
     r.fake.set(0, 0);
-    qn_status status = use_model(&r.got, family, "cuda", &err);
+    qn_status status = use_model(&r.got, family, device, &err);
     assert_right(&r, status, &err, "call", 0);
     assert_int_equal(status, QN_OK);
     const long calls = r.fake.calls();
     long failed = 0;
     for (long n = 1; n <= calls; n += step) {
         r.fake.set(n, 0);
-        status = use_model(&r.got, family, "cuda", &err);
+        status = use_model(&r.got, family, device, &err);
         assert_right(&r, status, &err, "call", n);
         failed += status != QN_OK;
         if (status && status != QN_IO && status != QN_UNSUPPORTED)
@@ -182,31 +184,33 @@ static void fail_calls(const char *family, long step) {
 
 static void every_call_may_fail(void **state) {
     (void)state;
-    fail_calls("llama32", 1);
+    fail_calls("llama32", "cuda", 1);
 }
 
 static void calls_of_other_models_may_fail(void **state) {
     (void)state;
-    fail_calls("qwen35", 41);
-    fail_calls("qwen3_moe", 37);
-    fail_calls("gemma3", 43);
+    fail_calls("qwen35", "cuda", 41);
+    fail_calls("qwen3_moe", "cuda", 37);
+    fail_calls("gemma3", "cuda", 43);
+    fail_calls("llama32", shared, 7);
 }
 
 // Any allocation may find no room, and only that one.
 static void every_allocation_may_find_no_room(void **state) {
     (void)state;
-    static const char *const models[] = {"llama32", "qwen35"};
-    for (size_t f = 0; f < 2; f++) {
+    static const char *const models[] = {"llama32", "qwen35", "gemma3", "qwen3_moe", "llama32"};
+    for (size_t f = 0; f < 5; f++) {
         rig r = begin(models[f]);
         qn_err err;
-        ASSERT_OK(use_model(&r.got, models[f], "cuda", &err));
+        const char *device = f == 4 ? shared : "cuda";
+        ASSERT_OK(use_model(&r.got, models[f], device, &err));
         const long allocs =
-            (r.fake.refuse(0), use_model(&r.got, models[f], "cuda", &err), r.fake.allocs());
+            (r.fake.refuse(0), use_model(&r.got, models[f], device, &err), r.fake.allocs());
         long refused = 0;
         assert_true(allocs > 10);
         for (long n = 1; n <= allocs; n++) {
             r.fake.refuse(n);
-            const qn_status status = use_model(&r.got, models[f], "cuda", &err);
+            const qn_status status = use_model(&r.got, models[f], device, &err);
             assert_right(&r, status, &err, "allocation", n);
             if (status && status != QN_LIMIT && status != QN_MEMORY)
                 fail_msg("%s: allocation %ld: %s: %s", models[f], n, qn_status_name(status),
@@ -214,8 +218,38 @@ static void every_allocation_may_find_no_room(void **state) {
             refused += status != QN_OK; // pages of several sequences may be fewer
         }
         assert_true(refused >= allocs - 4);
+        assert_int_equal(use_model(&r.got, models[f], "cpu", &err), QN_OK);
+        assert_right(&r, QN_OK, &err, "the CPU after allocation", allocs);
         end(&r);
     }
+}
+
+// Libraries that cannot be used, drivers that are missing or too old, no card: one error that says
+// so, and the CPU is what it was.
+static void a_process_without_a_card_has_its_cpu(void **state) {
+    (void)state;
+    static const char *const libraries[] = {ODD_CUDA "1.so", ODD_CUDA "2.so", ODD_CUDA "3.so",
+                                            ODD_CUDA "4.so", ODD_CUDA "5.so", ODD_CUDA "6.so",
+                                            ODD_CUDA "7.so", "/nowhere.so"};
+    static const char *const parts[] = {"this program wants",       "was built for other sources",
+                                        "has no qn_cuda_api_get",   "has version 0",
+                                        "this machine has 0 cards", "the driver is missing",
+                                        "the driver is too old",    "cannot be used"};
+    rig r = begin("llama32");
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+        qn_err err;
+        assert_int_equal(setenv("QN_CUDA_LIBRARY", libraries[i], 1), 0);
+        for (int k = 0; k < 2; k++) { // and again
+            const qn_status status = use_model(&r.got, "llama32", "cuda", &err);
+            assert_true(status == QN_UNSUPPORTED || status == QN_ARGUMENT);
+            if (!strstr(err.message, parts[i]) || !strstr(err.message, "device cuda"))
+                fail_msg("%s: '%s'", libraries[i], err.message);
+            ASSERT_OK(use_model(&r.got, "llama32", "cpu", &err));
+            assert_right(&r, QN_OK, &err, "the CPU beside library", (long)i);
+        }
+    }
+    (void)use_fake();
+    end(&r);
 }
 
 // A session that found no room can be made once there is some.
@@ -390,6 +424,7 @@ int main(void) {
         cmocka_unit_test(every_call_may_fail),
         cmocka_unit_test(calls_of_other_models_may_fail),
         cmocka_unit_test(every_allocation_may_find_no_room),
+        cmocka_unit_test(a_process_without_a_card_has_its_cpu),
         cmocka_unit_test(a_model_goes_on_after_a_full_card),
         cmocka_unit_test(an_answer_ends_with_the_failure),
         cmocka_unit_test(plans_count_the_card),

@@ -159,7 +159,7 @@ static void faults_are_named_with_file_and_line(void **state) {
         {"quern", "[decode]\nskip = \"cse\"", QN_FORMAT, "is a string, want an array"},
         {"quern", "[decode]\nskip = [1]", QN_FORMAT, "item 1 is an integer"},
         {"quern", "[decode]\nskip = [\"cse\", \"fuse\"]", QN_ARGUMENT,
-         "line 2: decode.skip: no pass 'fuse'; there are fold, "},
+         "line 2: decode.skip: no pass 'fuse'; there are shard, fold, "},
         {"quern", "[decode]\nskip = [\"quantize\"]", QN_UNSUPPORTED, "would change results"},
         {"quern", "numerics = \"fast\"", QN_UNSUPPORTED, "line 1: numerics would change results"},
         {"quern", "[prefill]\nprecision = \"f16\"", QN_UNSUPPORTED, "would change results"},

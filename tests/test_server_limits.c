@@ -310,44 +310,64 @@ static void slow_bodies_end(void **state) {
 
 // --- the end -------------------------------------------------------------------------------------
 
-// A server that is told twice to stop ends streams at once, and each says so in its dialect.
+// What a stream says when the server is told twice to stop after its first byte.
+static http_answer stopped_stream(const char *path, const char *body) {
+    serve_rig rig;
+    char byte;
+    serve_start(&rig, NULL);
+    const int fd = send_body(&rig, path, body);
+    assert_int_equal(recv(fd, &byte, 1, MSG_PEEK), 1); // it has begun
+    qn_server_stop(rig.server);
+    serve_stop(&rig);
+    http_answer a = http_read(fd);
+    close(fd);
+    return a;
+}
+
+static const char *end_of(const char *text) {
+    enum { SHOWN = 400 };
+    const size_t size = strlen(text);
+    return text + (size > SHOWN ? size - SHOWN : 0);
+}
+
+// A server that is told twice to stop ends streams at once, and each says so in its dialect. A stream
+// that came to its own end before that, on a busy machine, shows nothing: it is sent again.
 static void streams_say_that_the_server_stops(void **state) {
+    enum { TRIES = 50 };
     static const struct {
-        const char *path, *body, *want;
+        const char *path, *body, *want, *ended;
     } cases[] = {
         {CHAT,
          "{\"stream\":true,\"ignore_eos\":true,\"n\":4,\"messages\":[{\"role\":\"user\","
          "\"content\":\"a\"}]}",
-         "data: {\"error\":{"},
+         "data: {\"error\":{", "data: [DONE]"},
         {"/v1/completions",
          "{\"stream\":true,\"ignore_eos\":true,\"n\":4,\"max_tokens\":1900,\"prompt\":\"a\"}",
-         "data: {\"error\":{"},
+         "data: {\"error\":{", "data: [DONE]"},
         {"/v1/messages",
          "{\"stream\":true,\"max_tokens\":1900,\"ignore_eos\":true,\"messages\":[{\"role\":"
          "\"user\",\"content\":\"a\"}]}",
-         "event: error\ndata: {\"type\":\"error\""},
+         "event: error\ndata: {\"type\":\"error\"", "event: message_stop\n"},
         {"/v1/responses", "{\"stream\":true,\"ignore_eos\":true,\"input\":\"a\"}",
-         "event: response.failed\n"},
+         "event: response.failed\n", "event: response.incomplete\n"},
         {"/api/chat",
          "{\"stream\":true,\"options\":{\"num_predict\":1900,\"ignore_eos\":true},\"messages\":[{"
          "\"role\":\"user\",\"content\":\"a\"}]}",
-         "{\"error\":\""},
+         "{\"error\":\"", "\"done\":true"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        serve_rig rig;
-        char byte;
-        serve_start(&rig, NULL);
-        const int fd = send_body(&rig, cases[i].path, cases[i].body);
-        assert_int_equal(recv(fd, &byte, 1, MSG_PEEK), 1); // it has begun
-        qn_server_stop(rig.server);
-        serve_stop(&rig);
-        http_answer a = http_read(fd);
-        assert_int_equal(a.status, 200);
-        if (!a.body.data || !strstr(a.body.data, cases[i].want) || !a.is_whole)
-            fail_msg("%s: %s", cases[i].path, a.body.data ? a.body.data : "");
-        http_deinit(&a);
-        close(fd);
+        bool has_ended = true;
+        for (int try = 0; has_ended; try++) {
+            http_answer a = stopped_stream(cases[i].path, cases[i].body);
+            const char *text = a.body.data ? a.body.data : "";
+            const bool has_said = strstr(text, cases[i].want);
+            has_ended = !has_said && strstr(text, cases[i].ended) && try < TRIES;
+            assert_int_equal(a.status, 200);
+            if (!a.is_whole || (!has_said && !has_ended))
+                fail_msg("%s, try %d: ...%s", cases[i].path, try, end_of(text));
+            http_deinit(&a);
+        }
     }
 }
 

@@ -78,7 +78,7 @@ static int run_child(int (*fn)(void)) {
         atomic_int state = 0; // a thread that was there before
         pthread_t thread;
         if (!qn_thread_start(&thread, wait_for_go, &state)) _exit(100);
-        const qn_status status = qn_sandbox_enter(false, &err);
+        const qn_status status = qn_sandbox_enter(&(qn_sandbox_opts){0}, &err);
         if (status) _exit(status == QN_UNSUPPORTED ? SKIPPED : 101);
         atomic_store(&state, 1);
         pthread_join(thread, NULL);

@@ -161,15 +161,18 @@ static int64_t bytes_for(const char *model, int64_t rows, int64_t pages) {
     return bytes;
 }
 
-// Memory is small for that many rows at a time: some of them give way to others.
+// Memory is small for that many rows at a time: some of them give way to others. On a busy machine
+// requests may come one after the other, so that none has to: then they are sent again.
 static void assert_equal_in_little_memory(const qn_buf *texts, const char *model, int64_t rows,
                                           int64_t pages) {
-    const qn_batch_counts small =
-        run_together(texts, &(qn_server_opts){.model = model,
-                                              .context = CONTEXT,
-                                              .parallel = rows,
-                                              .memory = bytes_for(model, rows, pages)});
-    assert_true(small.preemptions > 0);
+    const qn_server_opts opts = {.model = model,
+                                 .context = CONTEXT,
+                                 .parallel = rows,
+                                 .memory = bytes_for(model, rows, pages)};
+    int64_t preemptions = 0;
+    for (int i = 0; i < 10 && preemptions == 0; i++)
+        preemptions = run_together(texts, &opts).preemptions;
+    assert_true(preemptions > 0);
 }
 
 static void assert_equal_together(const char *model, int64_t rows, int64_t pages) {

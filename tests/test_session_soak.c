@@ -96,28 +96,44 @@ typedef struct asked {
     heard_row rows[3];
 } asked;
 
+static void add(soak *s, asked *a, const kind *k, const qn_row_opts *opts) {
+    qn_err err;
+    a->n = k->completions;
+    for (uint32_t i = 0; i < a->n; i++) {
+        heard_row *r = &a->rows[i];
+        r->s = s;
+        r->kind = k;
+        r->completion = i;
+        r->n = 0;
+        atomic_store(&r->is_removed, false);
+        atomic_store(&r->is_over, false);
+    }
+    if (qn_batch_add(&a->id, s->batch, k->ids, k->n, opts, listen, a->rows, &err)) {
+        wrong(s, err.message, 0, 0);
+        a->n = 0;
+    }
+}
+
 static void ask(soak *s, asked *a, uint64_t *random) {
     const kind *k = &s->kinds[next_random(random) % N_KINDS];
     const qn_row_opts opts =
         QN_INIT(qn_row_opts, .generate = &k->opts, .completions = k->completions,
                 .mark = next_random(random) % 3 ? 0 : k->n / 2,
                 .deadline_ms = next_random(random) % 10 ? 0 : 1);
-    qn_err err;
-    a->n = k->completions;
-    for (uint32_t i = 0; i < a->n; i++) {
-        heard_row *r = &a->rows[i];
-        const size_t stop_after = next_random(random) % 8 ? 0 : 1 + next_random(random) % 20;
-        r->s = s;
-        r->kind = k;
-        r->completion = i;
-        r->n = 0;
-        r->stop_after = stop_after;
-        atomic_store(&r->is_removed, false);
-        atomic_store(&r->is_over, false);
-    }
-    if (qn_batch_add(&a->id, s->batch, k->ids, k->n, &opts, listen, a->rows, &err)) {
-        wrong(s, err.message, 0, 0);
-        a->n = 0;
+    for (uint32_t i = 0; i < k->completions; i++)
+        a->rows[i].stop_after = next_random(random) % 8 ? 0 : 1 + next_random(random) % 20;
+    add(s, a, k, &opts);
+}
+
+// Long answers, all of which are there before the first step: more than the budget holds, however
+// slowly the threads ask.
+static void ask_for_much(soak *s, asked crowd[OUTSTANDING]) {
+    for (size_t i = 0, n = 0; n < OUTSTANDING; i = (i + 1) % N_KINDS) {
+        const kind *k = &s->kinds[i];
+        if (k->fails || k->completions > 1 || k->opts.max_tokens < 100) continue;
+        const qn_row_opts opts = QN_INIT(qn_row_opts, .generate = &k->opts, .completions = 1);
+        crowd[n].rows[0].stop_after = 0;
+        add(s, &crowd[n++], k, &opts);
     }
 }
 
@@ -206,7 +222,9 @@ static void answer_alone(soak *s) {
 static void run_soak(soak *s) {
     asker askers[N_THREADS];
     pthread_t threads[N_THREADS];
+    asked *crowd = qn_alloc(OUTSTANDING, sizeof *crowd);
     qn_err err;
+    ask_for_much(s, crowd);
     atomic_store(&s->n_threads, N_THREADS);
     for (int i = 0; i < N_THREADS; i++) {
         askers[i] = (asker){.s = s, .random = (uint64_t)i + 1, .n = n_requests / N_THREADS};
@@ -219,6 +237,7 @@ static void run_soak(soak *s) {
         if (status) fail_msg("a step: %s", err.message);
     }
     for (int i = 0; i < N_THREADS; i++) pthread_join(threads[i], NULL);
+    qn_free(crowd);
 }
 
 static void soak_family(const char *family, bool preempts) {

@@ -1,32 +1,81 @@
 #!/bin/bash
 # Tests and measures the GPU of this machine with what is built; builds nothing, and needs bash and coreutils alone.
 #   tools/test-cuda.sh [--tests | --bench] [BUILD [MODELS ...]]
-# BUILD: the build folder (default: build). MODELS: more model files, or folders whose *.gguf are taken; the first file is
-# what is measured. QN_CUDA_LIBRARY names another library, DEVICE another device (default: cuda).
+#   tools/test-cuda.sh --pack FOLDER [BUILD]   programs, and the libraries that they need, for another machine
+# BUILD: the build folder, or one that was packed (default: build). MODELS: more model files, or folders whose *.gguf are
+# taken; the first file is what is measured. QN_CUDA_LIBRARY names another library, DEVICE another device (default: cuda),
+# LIVES the number of random lives of a batch (default: 1000). What hangs is ended, and counts as failed.
 set -u
 cd "$(dirname "$0")/.." || exit 2
+usage() { echo "test-cuda.sh [--tests | --bench] [BUILD [MODELS ...]] | --pack FOLDER [BUILD]" >&2; exit 2; }
+programs=(test_backends_devices test_backends_cuda test_runtime_devices test_runtime_record test_runtime_cuda
+    test_runtime_gpu_layers test_session_interleave)
+
+# --- packing ---
+
+# The loader and all libraries of a machine that has them, so that another needs its driver alone.
+pack() { # folder, build
+    local to=$1 build=$2 name file
+    mkdir -p "$to/tests" "$to/lib" || exit 2
+    cp "$build/quern" "$to/" || exit 2
+    for name in "${programs[@]}"; do
+        if [ -x "$build/tests/$name" ]; then cp "$build/tests/$name" "$to/tests/"; else echo "$name is not built"; fi
+    done
+    for file in "$build"/tests/libfake_cuda.so "$build"/tests/libodd_cuda_*.so; do [ ! -f "$file" ] || cp "$file" "$to/tests/"; done
+    if [ -f "$build/libquern-cuda.so" ]; then cp "$build/libquern-cuda.so" "$to/"; else echo "libquern-cuda.so is not built"; fi
+    ldd "$to/quern" "$to"/tests/test_* "$to"/*.so 2>/dev/null | while read -r _ arrow path _; do
+        [ "$arrow" != "=>" ] || [ ! -f "$path" ] || [ -f "$to/lib/${path##*/}" ] || cp -L "$path" "$to/lib/"
+    done
+    cp -L /lib64/ld-linux-x86-64.so.2 "$to/lib/" || exit 2
+    ! command -v strip >/dev/null || strip --strip-unneeded "$to/quern" "$to"/tests/* "$to"/*.so 2>/dev/null
+    sed -n 's/^CMAKE_HOME_DIRECTORY:[^=]*=//p' "$build/CMakeCache.txt" >"$to/source"
+    (cd "$build" && pwd) >"$to/built"
+    du -sh "$to"
+}
+
 do_tests=1 do_bench=1
 case "${1:-}" in
+--pack) [ $# -ge 2 ] || usage; pack "$2" "${3:-build}"; exit ;;
 --tests) do_bench=0; shift ;;
 --bench) do_tests=0; shift ;;
--*) echo "test-cuda.sh [--tests | --bench] [BUILD [MODELS ...]]" >&2; exit 2 ;;
+-*) usage ;;
 esac
 build=${1:-build}
 [ $# = 0 ] || shift
+build=$(cd "$build" 2>/dev/null && pwd) || { echo "test-cuda: there is no build folder"; exit 2; }
 shopt -s globstar nullglob
 more=()
 for given in "$@"; do
     if [ -d "$given" ]; then
         for file in "$given"/**/*.gguf; do more+=("$file"); done
-    else
+    elif [ -f "$given" ]; then
         more+=("$given")
+    else
+        echo "test-cuda: there is no model $given"
+        exit 2
     fi
 done
 device=${DEVICE:-cuda}
-quern=$build/quern
-export QN_CUDA_LIBRARY=${QN_CUDA_LIBRARY:-$PWD/$build/libquern-cuda.so}
-[ -x "$quern" ] || { echo "test-cuda: there is no $quern"; exit 2; }
-work=$(mktemp -d)
+export QN_CUDA_LIBRARY=${QN_CUDA_LIBRARY:-$build/libquern-cuda.so}
+[ -x "$build/quern" ] || { echo "test-cuda: there is no $build/quern"; exit 2; }
+[ -f "$QN_CUDA_LIBRARY" ] || { echo "test-cuda: there is no $QN_CUDA_LIBRARY"; exit 2; }
+
+# A packed program runs with its own loader and libraries; the driver's come from this machine.
+loader=()
+[ ! -f "$build/lib/ld-linux-x86-64.so.2" ] || loader=("$build/lib/ld-linux-x86-64.so.2" --library-path "$build/lib")
+quern=(timeout -k 10 "${LIMIT:-300}" "${loader[@]}" "$build/quern")
+
+# Test programs know their files by the paths of the machine that built them.
+link_path() { # path there, path here
+    [ -n "$1" ] && [ ! -e "$1" ] || return 0
+    mkdir -p "${1%/*}" && ln -s "$2" "$1" || echo "test-cuda: $1 cannot be made: tests that need it fail"
+}
+if [ -f "$build/source" ]; then
+    link_path "$(cat "$build/source")" "$PWD"
+    link_path "$(cat "$build/built")" "$build"
+fi
+
+work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0 skipped=0 failures=()
 
@@ -40,12 +89,12 @@ fail() { # what, and the file that says why
 
 # --- test programs ---
 
-program() { # name
+program() { # name, arguments
     local at=$build/tests/$1 begin=$SECONDS
     if [ ! -x "$at" ]; then
         echo "skipped $1: it is not built"
         skipped=$((skipped + 1))
-    elif "$at" >"$work/log" 2>&1; then
+    elif timeout -k 10 "${LIMIT:-900}" "${loader[@]}" "$at" "${@:2}" >"$work/log" 2>&1; then
         echo "passed $1 ($((SECONDS - begin)) s)"
         pass
     else
@@ -55,7 +104,9 @@ program() { # name
 
 # --- the same bytes from the CPU and the GPU ---
 
-# same WHAT COMMAND ...: what a command writes, on both; FILE among its words is a file that is compared, too.
+# same WHAT COMMAND ...: what a command writes, on both; FILE among its words is a file that is compared, too. `extra` are
+# words for the GPU alone.
+extra=()
 same() {
     local what=$1 sums=() sum where word words
     shift
@@ -63,7 +114,8 @@ same() {
         words=()
         for word in "$@"; do words+=("${word/#FILE/$work/out}"); done
         rm -f "$work/out"
-        if ! "$quern" "${words[@]}" --device "$where" >"$work/text" 2>"$work/log"; then
+        [ "$where" = cpu ] || words+=("${extra[@]}")
+        if ! "${quern[@]}" "${words[@]}" --device "$where" >"$work/text" 2>"$work/log"; then
             fail "$what on $where" "$work/log"
             return
         fi
@@ -104,14 +156,23 @@ equal_texts() { # model with a tokenizer
 }
 
 tests() {
-    local model
-    for name in test_backends_devices test_backends_cuda test_runtime_devices test_runtime_record test_runtime_cuda; do
-        program $name
+    local model name
+    for name in "${programs[@]}"; do
+        [ "$name" = test_session_interleave ] || program "$name"
     done
+    TEST_DEVICE=$device program test_session_interleave "${LIVES:-1000}"
     for model in tests/data/mini/*/config.json tests/data/k256/*/*.gguf models/*.gguf "${more[@]}"; do
         equal_logits "${model%/config.json}"
+        extra=(--gpu-layers 1)
+        same "logits of ${model%/config.json}, one layer on the GPU" logits "${model%/config.json}" --ids "$(ids 30)" --all -o FILE
+        extra=()
         echo "logits of ${model%/config.json}: $failed of $((passed + failed)) failed so far"
     done
+    if [ ! -f models/quern-mini-Q8_0.gguf ]; then
+        echo "skipped texts: the bundled models are not here"
+        skipped=$((skipped + 1))
+        return
+    fi
     same "a long prompt" logits models/quern-mini-Q8_0.gguf --ids "$(ids 700)" --all -o FILE
     for model in models/*.gguf "${more[@]}"; do
         equal_texts "$model"
@@ -130,19 +191,26 @@ bench() { # what, options
     shift
     echo
     echo "--- $what: quern bench $* --device $device"
-    "$quern" bench "$@" --device "$device" 2>&1 || fail "bench: $what"
+    "${quern[@]}" bench "$@" --device "$device" 2>&1 || fail "bench: $what"
 }
 
 speed() {
-    local model=${more[0]:-models/quern-mini-Q8_0.gguf} long=2048 depth=4096
-    [ ${#more[@]} -gt 0 ] || long=1024 depth=1024 # the bundled model has a context of 2048
-    bench "decode and prefill, nothing cached" "$model" -p $long -n 64 -d 0
+    local model=${more[0]:-$probe} long=2048 depth=4096
+    [ ${#more[@]} -gt 0 ] || long=64 depth=64 # small ones have a short context
+    [ "$model" != models/quern-mini-Q8_0.gguf ] || long=1024 depth=1024
+    bench "limits of the GPU" --limits
+    bench "decode and prefill, nothing cached; opening" "$model" -p $long -n 64 -d 0 --limits --open
     bench "decode, $depth cached" "$model" -p 512 -n 64 -d $depth
     bench "128 sequences" "$model" -p 512 -n 32 -b 128
 }
 
-"$quern" devices || exit 2
-if ! "$quern" logits models/quern-draft-Q8_0.gguf --ids 1,2 --top 1 --device "$device" >"$work/text" 2>"$work/log"; then
+# The first model that is here.
+probe=
+for model in models/quern-mini-Q8_0.gguf tests/data/k256/*/*.gguf tests/data/mini/*/*.gguf "${more[@]}"; do
+    [ -n "$probe" ] || [ ! -f "$model" ] || probe=$model
+done
+"${quern[@]}" devices || exit 2
+if ! "${quern[@]}" logits "$probe" --ids 1,2 --top 1 --device "$device" >"$work/text" 2>"$work/log"; then
     cat "$work/log"
     echo "test-cuda: the device $device cannot be used"
     exit 2

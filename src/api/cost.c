@@ -6,7 +6,17 @@ qn_status qn_machine_limits(qn_limits *out, int n_threads, qn_err *err) {
     QN_NEED(out, err);
     QN_TRY(QN_RESULT_CHECK(qn_limits, out, err));
     qn_limits limits;
-    QN_TRY(qn_device_kind_get(0)->limits(&limits, n_threads, err));
+    QN_TRY(qn_device_kind_get(0)->limits(&limits, NULL, n_threads, err));
+    QN_RESULT_WRITE(qn_limits, out, &limits);
+    return QN_OK;
+}
+
+qn_status qn_device_limits(qn_limits *out, const char *device, int n_threads, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(device, err);
+    QN_TRY(QN_RESULT_CHECK(qn_limits, out, err));
+    qn_limits limits;
+    QN_TRY(qn_device_measure(&limits, device, n_threads, err));
     QN_RESULT_WRITE(qn_limits, out, &limits);
     return QN_OK;
 }

@@ -126,7 +126,8 @@ static qn_status memory_json(json_t **out, const qn_engine *engine, qn_err *err)
 qn_status qn_engine_config(char **json, const qn_engine *engine, qn_err *err) {
     static const char *const numerics[] = {[QN_NUMERICS_EXACT] = "exact",
                                            [QN_NUMERICS_BALANCED] = "balanced",
-                                           [QN_NUMERICS_FAST] = "fast"};
+                                           [QN_NUMERICS_FAST] = "fast",
+                                           [QN_NUMERICS_TENSOR] = "tensor"};
     QN_NEED(json, err);
     QN_NEED(engine, err);
     json_t *memory;

@@ -47,6 +47,9 @@ qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine, qn_er
         .profile = engine->profile.path ? engine->profile.path : "",
         .n_adapter_sets = engine->model->n_sets,
         .cached_bytes = cached_bytes(engine),
+        .rank = engine->team ? engine->team->rank : 0,
+        .n_ranks = engine->team ? engine->team->n_ranks : 1,
+        .split = engine->team ? engine->team->split : QN_SPLIT_NONE,
     };
     for (size_t i = 0; i < weights->n; i++) {
         if (weights->items[i].is_predict) continue;
@@ -241,4 +244,20 @@ qn_status qn_engine_replay(qn_logits *out, const qn_engine *engine, const char *
     QN_TRY(qn_engine_run_record(&result, engine, path, &o, err));
     QN_RESULT_WRITE(qn_logits, out, &result);
     return QN_OK;
+}
+
+qn_status qn_engine_split(char **json, const qn_engine *engine, qn_err *err) {
+    QN_NEED(json, err);
+    QN_NEED(engine, err);
+    const char *plan = engine->team && engine->team->plan ? engine->team->plan : "{}";
+    qn_buf text = {0};
+    qn_buf_printf(&text, "%s", plan);
+    return qn_buf_take(json, &text, err);
+}
+
+qn_status qn_engine_check(const qn_engine *engine, qn_err *err) {
+    QN_NEED(engine, err);
+    for (size_t i = 0; i < engine->n_stages; i++)
+        QN_TRY(qn_device_failure(engine->stages[i].device, err));
+    return engine->team ? qn_team_check(engine->team, err) : QN_OK;
 }

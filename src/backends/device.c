@@ -4,6 +4,7 @@
 #include "core/buf.h"
 #include "core/err.h"
 #include "core/mem.h"
+#include "ir/share.h"
 
 #include <string.h>
 
@@ -37,17 +38,35 @@ static qn_status fail_unknown(const char *name, size_t size, qn_err *err) {
     return status;
 }
 
+// The kind of a name, and its variant; NULL: the name says none. NULL: there is no such kind.
+static const qn_device_kind *find_kind(const char **variant, const char *name) {
+    const size_t size = strcspn(name, ":");
+    *variant = name[size] ? name + size + 1 : NULL;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        if (strlen(kinds[i]->name) == size && memcmp(kinds[i]->name, name, size) == 0)
+            return kinds[i];
+    }
+    return NULL;
+}
+
 qn_status qn_device_open(qn_device **out, const char *name, const char *variant, qn_pool *pool,
                          qn_err *err) {
     if (!name || !*name) return kinds[0]->open(out, variant, pool, err);
-    const size_t size = strcspn(name, ":");
-    for (size_t i = 0; i < N_KINDS; i++) {
-        if (strlen(kinds[i]->name) != size || memcmp(kinds[i]->name, name, size) != 0) continue;
-        const bool has_variants = kinds[i]->variant && kinds[i]->variant(0);
-        if (name[size]) variant = name + size + 1;
-        return kinds[i]->open(out, name[size] || has_variants ? variant : NULL, pool, err);
-    }
-    return fail_unknown(name, size, err);
+    const char *own;
+    const qn_device_kind *kind = find_kind(&own, name);
+    if (!kind) return fail_unknown(name, strcspn(name, ":"), err);
+    const bool has_variants = kind->variant && kind->variant(0);
+    if (own) return kind->open(out, own, pool, err);
+    return kind->open(out, has_variants ? variant : NULL, pool, err);
+}
+
+qn_status qn_device_measure(qn_limits *out, const char *name, int n_threads, qn_err *err) {
+    const char *variant;
+    const qn_device_kind *kind = find_kind(&variant, name);
+    if (!kind) return fail_unknown(name, strcspn(name, ":"), err);
+    if (!kind->limits)
+        return QN_FAIL(err, UNSUPPORTED, "the limits of device %s are not measured", kind->name);
+    return kind->limits(out, variant, n_threads, err);
 }
 
 bool qn_device_shares_memory(const qn_device *a, const qn_device *b) {
@@ -75,6 +94,55 @@ qn_status qn_leaf_values(int64_t *n, int64_t *width, const qn_plan_leaf *leaf, q
     }
     *n = product;
     *width = shape->n_dims ? shape->dims[shape->n_dims - 1].n : 1;
+    return QN_OK;
+}
+
+// Between ranks rows are dense: floats, or blocks part by part.
+static int64_t row_bytes(const qn_plan_arg *arg, const qn_backend *backend) {
+    if (arg->form == QN_WORD_f32) return arg->parts * arg->width * (int64_t)sizeof(float);
+    return arg->parts * backend->row_bytes(arg->form, arg->width);
+}
+
+qn_gather_cost qn_plan_gather_cost(const qn_plan *plan, const qn_backend *backend,
+                                   const int64_t rows[QN_SYM_COUNT]) {
+    qn_gather_cost cost = {0};
+    for (size_t i = 0; i < plan->n_calls; i++) {
+        const qn_plan_call *call = &plan->calls[i];
+        const int64_t n = call->rows.n * rows[call->rows.sym];
+        if (!qn_call_gathers(call) || n == 0) continue;
+        cost.calls++;
+        cost.bytes += n * row_bytes(&call->out[0], backend);
+    }
+    return cost;
+}
+
+// A rank has as much of what is gathered as its number says. What ids choose has whole rows.
+static qn_status check_gather(const qn_plan_call *call, const qn_gather *gather, qn_err *err) {
+    const qn_attrs *a = &call->attrs;
+    if (!gather)
+        return QN_FAIL(err, ARGUMENT, "it gathers from several ranks, and none can be reached");
+    if (gather->rank < 0 || gather->rank >= gather->n_ranks || gather->n_ranks > QN_RANKS_MAX)
+        return QN_FAIL(err, ARGUMENT, "rank %d of %d", gather->rank, gather->n_ranks);
+    QN_TRY(qn_gather_check(a, err));
+    const int64_t first = qn_gather_first(a, gather->rank, gather->n_ranks);
+    const int64_t end = qn_gather_first(a, gather->rank + 1, gather->n_ranks);
+    const int64_t own =
+        call->in[1].place != QN_PLACE_NONE ? call->out[0].width : (end - first) * a->parts;
+    if (call->in[0].width == own) return QN_OK;
+    return QN_FAIL(err, ARGUMENT, "it gathers %lld of %lld values, rank %d of %d has %lld",
+                   (long long)call->in[0].width, (long long)a->length, gather->rank,
+                   gather->n_ranks, (long long)own);
+}
+
+qn_status qn_program_check_gather(const qn_program_opts *opts, qn_err *err) {
+    for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
+        const qn_plan *plan = opts->plans[i].plan;
+        for (size_t c = 0; plan && !opts->is_measured && c < plan->n_calls; c++) {
+            if (!qn_call_gathers(&plan->calls[c])) continue;
+            const qn_status status = check_gather(&plan->calls[c], opts->gather, err);
+            if (status) return qn_err_prefix(err, status, "plan %s, call %zu", plan->name, c);
+        }
+    }
     return QN_OK;
 }
 

@@ -53,6 +53,18 @@ typedef struct qn_pager {
     int32_t (*next)(void *arg, int32_t *experts);
 } qn_pager;
 
+// --- several ranks -------------------------------------------------------------------------------
+
+// Brings together what several ranks computed (ranks/ranks.h): an ALL_GATHER call gives the bytes
+// of this rank at `from` and wants those of all ranks at `to`, one rank's after the other's. Called
+// in the order of the calls of a plan, which is the same on every rank, by one thread at a time.
+// False: it failed, and so does every later one; whoever runs the program asks why.
+typedef struct qn_gather {
+    void *arg;
+    int rank, n_ranks;
+    bool (*gather)(void *arg, void *to, const void *from, const size_t *bytes); // (n_ranks)
+} qn_gather;
+
 // --- programs ------------------------------------------------------------------------------------
 
 // The sizes of a step, or the largest that there can be.
@@ -77,11 +89,13 @@ typedef struct qn_program_opts {
     qn_program_plan plans[QN_PROGRAM_PLANS];
     qn_sizes max; // no step is larger
     bool is_timed;
+    bool is_tensor;   // sums in the order of matrix units, where the device has it
     bool is_measured; // not to run: no memory is taken for activations
-    // Asked between pieces of a run, by any thread; once it is false, the rest is left out, and
-    // what the run computes is unknown. NULL: nobody asks
+    // Asked between pieces of a run, by any thread; once it is false, the rest is left out but for
+    // what ranks gather, and what the run computes is unknown. NULL: nobody asks
     bool (*go_on)(void *arg);
     void *go_on_arg;
+    const qn_gather *gather; // of plans that have shares of a model; NULL: none has
 } qn_program_opts;
 
 // Plans of one device, ready to run.
@@ -101,6 +115,15 @@ QN_MUST_CHECK qn_status qn_leaf_values(int64_t *n, int64_t *width, const qn_plan
                                        qn_err *err);
 // Arguments of a plan's calls that come with each step, for devices.
 size_t qn_plan_inputs(const qn_plan *plan);
+// What a plan gathers in a step of so many rows, by symbol: how often ranks meet, and bytes of all
+// ranks together, which each of them has in the end.
+typedef struct qn_gather_cost {
+    int64_t calls, bytes;
+} qn_gather_cost;
+qn_gather_cost qn_plan_gather_cost(const qn_plan *plan, const qn_backend *backend,
+                                   const int64_t rows[QN_SYM_COUNT]);
+// Whether what the plans of a program gather is of the shares of this rank, for devices.
+QN_MUST_CHECK qn_status qn_program_check_gather(const qn_program_opts *opts, qn_err *err);
 
 // --- kinds of devices ----------------------------------------------------------------------------
 
@@ -139,10 +162,14 @@ struct qn_device_kind {
                               qn_err *err);
     qn_status (*load_weight)(void *to, qn_device *device, const qn_plan_leaf *leaf,
                              const qn_weight_reader *reader, qn_err *err);
+    // After some weights: gives back what only loading needs. NULL: nothing.
+    void (*load_end)(qn_device *device);
 
     // Programs. has_pager: some experts may be brought during a step; weights (X, ...) are then X
     // parts of one size, one after the other.
     bool has_pager;
+    int64_t chunk;   // rows of a step in which it computes prompts well; 0: any number
+    bool has_tensor; // is_tensor makes a difference
     qn_status (*prepare)(qn_program **out, qn_device *device, const qn_program_opts *opts,
                          qn_err *err);
     void (*release)(qn_program *program);
@@ -181,7 +208,7 @@ struct qn_device_kind {
                    int32_t page, int64_t first, int64_t n);
 
     // What the device can do, as measured; NULL: unknown.
-    qn_status (*limits)(qn_limits *out, int n_threads, qn_err *err);
+    qn_status (*limits)(qn_limits *out, const char *variant, int n_threads, qn_err *err);
 };
 
 // --- the registry --------------------------------------------------------------------------------
@@ -198,6 +225,9 @@ bool qn_device_list(const char **name, const qn_device_kind **kind, size_t i);
 // lists the known ones.
 QN_MUST_CHECK qn_status qn_device_open(qn_device **out, const char *name, const char *variant,
                                        qn_pool *pool, qn_err *err);
+// What a device can do (qn_device_kind.limits), by its name. A kind that cannot tell is an error.
+QN_MUST_CHECK qn_status qn_device_measure(qn_limits *out, const char *name, int n_threads,
+                                          qn_err *err);
 // Whether what lies on one takes room from the other.
 bool qn_device_shares_memory(const qn_device *a, const qn_device *b);
 // See qn_device_kind.

@@ -1,6 +1,7 @@
 #include "backends/lower.h"
 
 #include "core/mem.h"
+#include "ir/share.h"
 
 #include <string.h>
 
@@ -60,7 +61,8 @@ static qn_status add_leaf(lowering *l, const qn_node *node) {
     qn_plan_leaf leaf = {
         .name = copy_name(l, value->name), .type = value->type, .shape = value->shape};
     if (place == QN_PLACE_PARAM) leaf.layout = node->attrs.layout;
-    if (!leaf.name) return QN_NOMEM(l->err, "plan");
+    if (!leaf.name || !qn_share_dup(&leaf.share, &l->plan.arena, node->share))
+        return QN_NOMEM(l->err, "plan");
     if (node->op == QN_OP_CONST) {
         const size_t n = (size_t)(arg->parts * arg->width);
         float *data = qn_arena_alloc(&l->plan.arena, n, sizeof *data);
@@ -76,7 +78,7 @@ static qn_status add_leaf(lowering *l, const qn_node *node) {
 // A slice that is dense inside each row needs no copy: the whole of inner dimensions, or a part of
 // a row that has no parts.
 bool qn_lower_is_view(const qn_graph *graph, const qn_node *node) {
-    if (!qn_op_get(node->op)->is_view) return false;
+    if (!qn_node_is_view(node)) return false;
     if (node->op != QN_OP_NARROW) return true;
     const qn_shape *shape = &graph->values[node->in[0]].shape;
     return shape->dims[0].sym != QN_SYM_ONE && node->attrs.axis == 1;
@@ -201,7 +203,8 @@ static qn_status add_outputs(lowering *l) {
         *to = (qn_plan_output){.name = copy_name(l, output->name),
                                .rows = rows_of(&l->graph->values[output->value].shape),
                                .arg = l->args[output->value]};
-        if (!to->name) return QN_NOMEM(l->err, "plan");
+        if (!to->name || !qn_share_dup(&to->share, &plan->arena, output->share))
+            return QN_NOMEM(l->err, "plan");
         if (to->arg.place != QN_PLACE_BUFFER || to->arg.form != QN_WORD_f32)
             return QN_FAIL(l->err, UNSUPPORTED, "output %s is not a computed value", output->name);
         keep_until(l, &to->arg, (int32_t)plan->n_calls - 1);

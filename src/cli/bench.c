@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 // --- repeats -------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ static qn_status step_rows(size_t *n_left, bench *b, qn_err *err) {
 }
 
 // Writing with several sequences, a token of each in one step. The steps that read their beginning,
-// which the batch keeps, and give their first token are not counted.
+// which the batch keeps, and give their first token are not counted, nor those after one has ended.
 static qn_status time_batch(double *seconds, bench *b, qn_err *err) {
     const int64_t n = b->opts->batch;
     size_t n_left = (size_t)n;
@@ -114,9 +115,10 @@ static qn_status time_batch(double *seconds, bench *b, qn_err *err) {
     while (r.n_begun < n) QN_TRY(step_rows(&n_left, b, err));
     const int64_t before = r.n_told;
     const double start = qn_now();
-    while (n_left) QN_TRY(step_rows(&n_left, b, err));
-    // A row that began before others has given some of its tokens already.
+    do QN_TRY(step_rows(&n_left, b, err)); // rows that began before others end before them
+    while (n_left == (size_t)n);
     *seconds = (qn_now() - start) * (double)(n * b->tokens) / (double)(r.n_told - before);
+    while (n_left) QN_TRY(step_rows(&n_left, b, err));
     return QN_OK;
 }
 
@@ -291,13 +293,25 @@ qn_status qn_bench_run(qn_bench_row **out, size_t *n, const qn_bench_opts *opts,
     return QN_OK;
 }
 
+const char *qn_limits_owner(char to[QN_LIMITS_OWNER], const qn_limits *l) {
+    if (l->n_threads == 0)
+        snprintf(to, QN_LIMITS_OWNER, "%s", l->level);
+    else
+        snprintf(to, QN_LIMITS_OWNER, "this machine: %d thread%s, %s", l->n_threads,
+                 l->n_threads == 1 ? "" : "s", l->level);
+    return to;
+}
+
 void qn_bench_set_limits(qn_bench_row *rows, size_t n, const qn_limits *limits) {
     for (size_t i = 0; i < n; i++) {
         const qn_cost *cost = &rows[i].cost;
         const double reading = (cost->weight_bytes + cost->state_bytes) / (limits->read_gbs * 1e9);
-        const double floats = cost->float_ops / (limits->f32_gflops * 1e9);
-        const bool is_known = cost->int_ops == 0 || limits->int8_tops > 0;
-        const double ints = cost->int_ops > 0 ? cost->int_ops / (limits->int8_tops * 1e12) : 0;
+        const double matrix = limits->f16_tflops * 1e12; // of a GPU, for both
+        const double float_rate = matrix > 0 ? matrix : limits->f32_gflops * 1e9;
+        const double int_rate = matrix > 0 ? matrix : limits->int8_tops * 1e12;
+        const double floats = cost->float_ops > 0 ? cost->float_ops / float_rate : 0;
+        const bool is_known = cost->int_ops == 0 || int_rate > 0;
+        const double ints = cost->int_ops > 0 ? cost->int_ops / int_rate : 0;
         const double min = reading > ints + floats ? reading : ints + floats;
         rows[i].limit_tps = is_known && min > 0 ? rows[i].step_rows / min : 0;
     }
@@ -307,7 +321,7 @@ void qn_bench_set_limits(qn_bench_row *rows, size_t n, const qn_limits *limits) 
 
 static qn_status time_open(double *seconds, int64_t *cached, const char *path,
                            const qn_engine_args *args, qn_err *err) {
-    qn_engine_opts opts = qn_open_engine_opts(&(qn_open_opts){.args = args});
+    qn_engine_opts opts = qn_open_engine_opts(&(qn_open_opts){.args = args, .is_alone = true});
     qn_engine *engine = NULL;
     qn_session *session = NULL;
     qn_lora_list loras;

@@ -39,6 +39,10 @@ QN_MUST_CHECK qn_status qn_bench_run(qn_bench_row **out, size_t *n, const qn_ben
 // speed of the machine, whichever takes longer.
 void qn_bench_set_limits(qn_bench_row *rows, size_t n, const qn_limits *limits);
 
+// Whose limits they are: "this machine: 2 threads, avx512", "cuda:0".
+enum { QN_LIMITS_OWNER = 64 };
+const char *qn_limits_owner(char to[QN_LIMITS_OWNER], const qn_limits *limits);
+
 // What the picture shows.
 typedef struct qn_roofline {
     const char *path;         // of the model

@@ -60,7 +60,9 @@ static point point_of(const qn_bench_row *row) {
 
 // --- axes ----------------------------------------------------------------------------------------
 
-static double highest(const qn_limits *l) { return fmax(l->int8_tops * 1e3, l->f32_gflops); }
+static double highest(const qn_limits *l) {
+    return fmax(fmax(l->int8_tops, l->f16_tflops) * 1e3, l->f32_gflops);
+}
 
 static void widen(double *from, double *to, double value) {
     *from = fmin(*from, log10(value));
@@ -72,7 +74,7 @@ static void choose_axes(page *p) {
     const qn_limits *l = p->roofline->limits;
     p->x_from = p->y_from = INFINITY;
     p->x_to = p->y_to = -INFINITY;
-    widen(&p->x_from, &p->x_to, l->f32_gflops / l->read_gbs);
+    if (l->f32_gflops > 0) widen(&p->x_from, &p->x_to, l->f32_gflops / l->read_gbs);
     widen(&p->x_from, &p->x_to, highest(l) / l->read_gbs);
     widen(&p->y_from, &p->y_to, highest(l));
     for (size_t i = 0; i < p->roofline->n; i++) {
@@ -130,7 +132,8 @@ static void draw_roofs(const page *p) {
                   "<text transform=\"translate(%.1f %.1f) rotate(%.1f)\" "
                   "text-anchor=\"middle\">reading: %.1f GB/s</text>\n",
                   x0, y0, x1, y1, (x0 + x1) / 2 - 6, (y0 + y1) / 2 - 8, angle, l->read_gbs);
-    draw_flat(p, l->f32_gflops, "floats");
+    if (l->f32_gflops > 0) draw_flat(p, l->f32_gflops, "floats");
+    if (l->f16_tflops > 0) draw_flat(p, l->f16_tflops * 1e3, "matrix units");
     if (l->int8_tops > 0) draw_flat(p, l->int8_tops * 1e3, "bytes");
 }
 
@@ -196,12 +199,13 @@ static void draw_table(const page *p) {
 }
 
 static void draw_head(const page *p, int height) {
+    char owner[QN_LIMITS_OWNER];
     const qn_limits *l = p->roofline->limits;
     qn_svg_begin(p->to, qn_path_name(p->roofline->path), WIDTH, height);
     qn_buf_printf(p->to,
                   "<text x=\"%d\" y=\"55\" fill=\"#5a6675\">measured speeds and the limits of "
-                  "this machine: %d thread%s, %s</text>\n",
-                  QN_SVG_MARGIN, l->n_threads, l->n_threads == 1 ? "" : "s", l->level);
+                  "%s</text>\n",
+                  QN_SVG_MARGIN, qn_limits_owner(owner, l));
 }
 
 qn_status qn_roofline_draw(char **out, const qn_roofline *roofline, qn_err *err) {

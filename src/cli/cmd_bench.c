@@ -39,10 +39,24 @@ typedef struct limits_pair {
     bool has_one;
 } limits_pair;
 
-static qn_status measure_limits(limits_pair *out, int n_threads, bool wants_one, qn_err *err) {
+static bool is_on_gpu(const char *devices) { return devices && strstr(devices, "cuda"); }
+
+static qn_status check_limits(const char *devices, qn_err *err) {
+    if (is_on_gpu(devices) && strchr(devices, ','))
+        return QN_FAIL(err, UNSUPPORTED, "--limits are those of one device, not of %s", devices);
+    return QN_OK;
+}
+
+// `devices`: as --device has them; a GPU's limits are its own, those of others the machine's.
+static qn_status measure_limits(limits_pair *out, const char *devices, int n_threads,
+                                bool wants_one, qn_err *err) {
+    const bool has_gpu = is_on_gpu(devices);
     out->all = QN_INIT(qn_limits);
+    QN_TRY(check_limits(devices, err));
     qn_print_waiting("measuring the limits of this machine");
-    qn_status status = qn_machine_limits(&out->all, n_threads, err);
+    qn_status status = has_gpu ? qn_device_limits(&out->all, devices, n_threads, err)
+                               : qn_machine_limits(&out->all, n_threads, err);
+    wants_one = wants_one && !has_gpu;
     out->one = out->all;
     if (!status && wants_one && out->all.n_threads > 1)
         status = qn_machine_limits(&out->one, 1, err);
@@ -90,12 +104,13 @@ static void print_limit(const char *name, double all, double one, const char *un
 }
 
 static void print_limits(const limits_pair *l) {
-    printf("limits of this machine: %d thread%s, %s\n", l->all.n_threads,
-           l->all.n_threads == 1 ? "" : "s", l->all.level);
+    char owner[QN_LIMITS_OWNER];
+    printf("limits of %s\n", qn_limits_owner(owner, &l->all));
     const qn_limits *one = l->has_one ? &l->one : NULL;
     print_limit("read", l->all.read_gbs, one ? one->read_gbs : 0, "GB/s");
     print_limit("int8", l->all.int8_tops, one ? one->int8_tops : 0, "TOP/s");
     print_limit("f32", l->all.f32_gflops, one ? one->f32_gflops : 0, "GFLOP/s");
+    print_limit("f16", l->all.f16_tflops, 0, "TFLOP/s");
 }
 
 static void print_row(const report *r, size_t i) {
@@ -115,9 +130,8 @@ static void print_excess(const report *r) {
     for (size_t i = 0; i < r->n; i++)
         is_above |= r->rows[i].limit_tps > 0 && r->rows[i].tps.median > r->rows[i].limit_tps;
     if (is_above)
-        printf(
-            "A share above 100 %%: weights that fit in the CPU's caches are read faster than from "
-            "memory,\nor other programs ran while the limits were measured.\n\n");
+        printf("A share above 100 %%: weights that fit in caches are read faster than from "
+               "memory,\nor other programs ran while the limits were measured.\n\n");
 }
 
 static void print_report(const report *r) {
@@ -160,9 +174,11 @@ static json_t *row_json(const qn_bench_row *row) {
 }
 
 static json_t *limit_json(const qn_limits *l) {
-    return json_pack("{s:i, s:o, s:o, s:o}", "threads", l->n_threads, "read_gbs",
-                     qn_json_real(l->read_gbs), "int8_tops", known(l->int8_tops), "f32_gflops",
-                     qn_json_real(l->f32_gflops));
+    json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "threads", l->n_threads, "read_gbs",
+                             qn_json_real(l->read_gbs), "int8_tops", known(l->int8_tops),
+                             "f32_gflops", known(l->f32_gflops));
+    if (l->f16_tflops > 0) qn_json_put(&root, "f16_tflops", qn_json_real(l->f16_tflops));
+    return root;
 }
 
 static json_t *limits_json(const limits_pair *l) {
@@ -231,6 +247,7 @@ static qn_status measure(const char *path, const bench_options *o, qn_tracer *tr
                                 .batch = o->batch ? o->batch : 1,
                                 .repeats = o->repeats ? o->repeats : REPEATS,
                                 .tracer = tracer};
+    if (wants_limits(o)) QN_TRY_TO(done, check_limits(qn_engine_facts(loaded.engine).device, err));
     QN_TRY_TO(done, qn_bench_run(&rows, &n, &opts, err));
     report r = {
         .path = path,
@@ -242,7 +259,7 @@ static qn_status measure(const char *path, const bench_options *o, qn_tracer *tr
         .opening = opening,
         .rss_mib = peak_mib()};
     if (wants_limits(o)) {
-        QN_TRY_TO(done, measure_limits(&limits, r.info.n_threads, false, err));
+        QN_TRY_TO(done, measure_limits(&limits, r.info.device, r.info.n_threads, false, err));
         qn_bench_set_limits(rows, n, &limits.all);
         r.limits = &limits;
     }
@@ -259,7 +276,7 @@ done:
 // Without a model.
 static qn_status tell_limits(const bench_options *o, qn_err *err) {
     limits_pair limits = {0};
-    QN_TRY(measure_limits(&limits, (int)o->engine.threads, true, err));
+    QN_TRY(measure_limits(&limits, o->engine.device, (int)o->engine.threads, true, err));
     if (!o->json) {
         print_limits(&limits);
         return qn_stdout_check(err);

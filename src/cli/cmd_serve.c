@@ -1,5 +1,6 @@
 // quern serve: models behind an HTTP address.
 #include "cli/open_model.h"
+#include "cli/split.h"
 #include "cli/out.h"
 #include "cli/pictures.h"
 #include "cli/sampling.h"
@@ -57,6 +58,8 @@ static qn_status check_serve(const qn_call *call, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "serve: give either MODEL or --models, not both");
     if (o->alias && o->models)
         return QN_FAIL(err, ARGUMENT, "serve: --alias names one model, not those of --models");
+    if (o->engine.split && o->models)
+        return QN_FAIL(err, ARGUMENT, "serve: --split shares one MODEL, not those of --models");
     if (!o->tls_cert != !o->tls_key)
         return QN_FAIL(err, ARGUMENT, "serve: --tls-cert and --tls-key go together");
     if (!read_bytes(&bytes, o->memory))
@@ -93,7 +96,8 @@ static qn_status open_model(void *arg, qn_engine **out, qn_sample_opts *sample, 
     const qn_open_opts opts = {.args = &o->options->engine,
                                .is_second = sample == NULL,
                                .needs_tokenizer = true,
-                               .mtp = o->options->mtp && sample};
+                               .mtp = o->options->mtp && sample,
+                               .context = o->options->context};
     qn_sample_opts own = QN_INIT(qn_sample_opts);
     qn_status status = qn_cli_open(&one->loaded, path, &opts, err);
     if (!status && sample) status = qn_engine_sample_defaults(&own, one->loaded.engine, err);
@@ -116,8 +120,11 @@ static qn_status open_model(void *arg, qn_engine **out, qn_sample_opts *sample, 
 // A qn_peek_fn: silent, and without the folder of packed weights, which none are read from.
 static qn_status peek_model(void *arg, qn_engine **out, const char *path, qn_err *err) {
     const opener *o = arg;
-    const qn_open_opts opts = {
-        .args = &o->options->engine, .no_weights = true, .mtp = o->options->mtp};
+    const qn_open_opts opts = {.args = &o->options->engine,
+                               .no_weights = true,
+                               .is_alone = true,
+                               .mtp = o->options->mtp,
+                               .context = o->options->context};
     qn_engine_opts engine = qn_open_engine_opts(&opts);
     qn_lora_list loras = {0};
     QN_TRY(qn_loras_parse(&loras, &o->options->engine.loras, err));
@@ -152,6 +159,12 @@ typedef struct listener {
     atomic_bool has_ended; // the server
 } listener;
 
+// Answers that have begun may end, unless a rank that they wait for was lost.
+static void stop_server(qn_server *server) {
+    qn_ranks_stop_waiting();
+    qn_server_stop(server);
+}
+
 static void *listen_to_signals(void *arg) {
     listener *l = arg;
     for (int number; !atomic_load(&l->has_ended) && sigwait(&l->set, &number) == 0;) {
@@ -159,7 +172,7 @@ static void *listen_to_signals(void *arg) {
         if (number == SIGHUP)
             qn_server_reload(l->server);
         else if (number != SIGUSR1) // which only wakes this thread; from others it means nothing
-            qn_server_stop(l->server);
+            stop_server(l->server);
     }
     return NULL;
 }
@@ -226,8 +239,10 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
 
 // Everything is open that is needed. A kernel that cannot do it is served by all the same.
 static void give_up_privileges(const serve_options *o) {
+    const qn_sandbox_opts sandbox = {.calls_out = o->image_hosts.n > 0,
+                                     .has_ranks = o->engine.split != 0};
     qn_err err;
-    if (!o->no_sandbox && qn_sandbox_enter(o->image_hosts.n > 0, &err))
+    if (!o->no_sandbox && qn_sandbox_enter(&sandbox, &err))
         fprintf(stderr, "quern: warning: %s; serving without that\n", err.message);
 }
 

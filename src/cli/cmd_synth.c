@@ -63,9 +63,9 @@ const qn_command qn_cmd_synth = {
     .summary = "Makes a model with random weights and the shape of a well-known one.",
     .notes = "For benchmarking without a download: the output is nonsense, the speed is that of "
              "the real model. SHAPE is qwen3-0.6b, qwen3-1.7b, qwen3-8b, llama3.2-1b, llama3.1-8b, "
-             "gemma3-1b, qwen3-30b-a3b, qwen3.5-0.8b, qwen3.5-4b, small-qwen3moe, or a tiny one: "
-             "tiny-llama, "
-             "tiny-qwen2, tiny-qwen3, tiny-qwen3moe, tiny-gemma, tiny-gemma2, tiny-gemma3, "
+             "llama3.1-70b, llama3.1-405b, gemma3-1b, qwen3-30b-a3b, qwen3-235b-a22b, "
+             "qwen3.5-0.8b, qwen3.5-4b, small-qwen3moe, or a tiny one: tiny-llama, tiny-qwen2, "
+             "tiny-qwen3, tiny-qwen3moe, tiny-gemma, tiny-gemma2, tiny-gemma3, "
              "tiny-qwen35, tiny-qwen35moe. TYPE is as for 'quern quantize', such as Q4_K_M.",
     .options = synth_table,
     .n_options = sizeof synth_table / sizeof *synth_table,

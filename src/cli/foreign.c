@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const char gpu[] =
-    "'--device cuda' computes on a GPU, all layers; several devices share them";
+    "'--device cuda' computes on a GPU, --gpu-layers says how much; several devices share layers";
 static const char no_download[] = "models are files, downloaded by other programs";
 static const char chats[] = "'quern run MODEL' chats on a terminal, and -p answers once";
 static const char needs_nothing[] = "attention is always fused, there is nothing to turn on";
@@ -111,11 +111,10 @@ static const qn_foreign rows[] = {
     {"--interactive", NULL, chats, false},
     {"-st", NULL, chats, false},
     {"--single-turn", NULL, chats, false},
-    {"-ngl", NULL, gpu, false},
-    {"--ngl", NULL, gpu, false},
-    {"--num-gpu", NULL, gpu, false},
-    {"--gpu-layers", NULL, gpu, false},
-    {"--n-gpu-layers", NULL, gpu, false},
+    {"-ngl", "--gpu-layers", NULL, true},
+    {"--ngl", "--gpu-layers", NULL, true},
+    {"--num-gpu", "--gpu-layers", NULL, true},
+    {"--n-gpu-layers", "--gpu-layers", NULL, true},
     {"-sm", NULL, gpu, false},
     {"-mg", NULL, gpu, false},
     {"-fa", NULL, needs_nothing, false},

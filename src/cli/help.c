@@ -81,7 +81,7 @@ void qn_help_all(const qn_command *const *commands, size_t n) {
 void qn_help_switches(void) {
     printf("Environment variables for debugging. None changes results except QN_SKIP=quantize,\n"
            "which leaves activations unrounded. An empty value counts as unset.\n\n");
-#define SWITCH(env, type, field, value, meaning) printf("  %-12s%s\n", env, meaning);
+#define SWITCH(env, type, field, value, meaning) printf("  %-17s%s\n", env, meaning);
 #include "core/switch.def"
 #undef SWITCH
     printf(

@@ -9,15 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *qn_bytes_text(char to[24], int64_t bytes) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1024;
-    snprintf(to, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return to;
-}
-
 double qn_share_of(int64_t part, int64_t all) {
     return all > 0 ? (double)part / (double)all * 100 : 0;
 }
@@ -179,7 +170,8 @@ static qn_status look(qn_inspection *in, const qn_inspect_opts *opts, qn_err *er
     count_tensors(in);
     QN_TRY(read_keys(in, err));
     QN_TRY(look_for_template(in, err));
-    const qn_open_opts open_opts = {.args = opts->args, .no_weights = true};
+    const qn_open_opts open_opts = {
+        .args = opts->args, .no_weights = true, .context = opts->context};
     const qn_status status = qn_cli_open(&in->loaded, in->path, &open_opts, &in->why);
     if (status == QN_MEMORY) {
         *err = in->why;

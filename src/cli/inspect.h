@@ -52,8 +52,6 @@ void qn_inspection_deinit(qn_inspection *in);
 // (qn_free).
 QN_MUST_CHECK qn_status qn_inspection_draw(char **out, const qn_inspection *in, qn_err *err);
 
-// "11.3 MiB"; borrowed from `to`.
-const char *qn_bytes_text(char to[24], int64_t bytes);
 // Percent.
 double qn_share_of(int64_t part, int64_t all);
 

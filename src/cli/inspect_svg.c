@@ -1,5 +1,6 @@
 // The size of a model by tensor group, as a picture: a bar for each group, its types by colour.
 #include "cli/inspect.h"
+#include "cli/out.h"
 #include "cli/svg_file.h"
 
 #include "core/file.h"

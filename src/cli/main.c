@@ -4,6 +4,7 @@
 #include "cli/foreign.h"
 #include "cli/help.h"
 #include "cli/out.h"
+#include "cli/split.h"
 #include "cli/terminal.h"
 
 #include "core/debug.h"
@@ -48,8 +49,9 @@ static void end_without_file(int signal_number) {
     _exit(FAILED);
 }
 
+// What is told by another rank comes without a message.
 static int report(qn_err *err, int code) {
-    qn_print_line("quern: %s", err->message);
+    if (err->message[0]) qn_print_line("quern: %s", err->message);
     return code;
 }
 
@@ -130,18 +132,25 @@ static void warn_of_strays(void) {
 static int run(const qn_command *command, char *const *words, size_t n) {
     qn_err err = {0};
     qn_call call = {0};
-    bool wants_help = false;
-    if (qn_call_parse(&call, &wants_help, command, words, n, &err))
-        return report(&err, err.status == QN_MEMORY ? FAILED : WRONG_USAGE);
+    bool wants_help = false, is_done = false;
+    const bool is_silent = qn_ranks_is_silent(words, n);
+    if (qn_call_parse(&call, &wants_help, command, words, n, &err)) {
+        const int wrong = err.status == QN_MEMORY ? FAILED : WRONG_USAGE;
+        return is_silent ? wrong : report(&err, wrong);
+    }
     int code = DONE;
     qn_status status = QN_OK;
-    if (!wants_help) warn_of_strays();
-    if (wants_help)
-        qn_help_command(command);
-    else if ((status = command->run(&call, &err)))
-        code = report(&err, status == QN_USAGE ? WRONG_USAGE : FAILED);
+    if (!wants_help && !is_silent) warn_of_strays();
+    if (wants_help) {
+        if (!is_silent) qn_help_command(command);
+    } else {
+        status = qn_ranks_run(&is_done, command, &call, &err);
+        if (!status && !is_done) status = command->run(&call, &err);
+    }
+    if (status) code = report(&err, status == QN_USAGE ? WRONG_USAGE : FAILED);
     qn_call_deinit(&call, command);
-    if (status == QN_STOPPED) qn_interrupt_die(); // nothing but Ctrl-C stops a command
+    // Nothing but Ctrl-C stops a command, but for one on several ranks.
+    if (status == QN_STOPPED && !qn_ranks_stop()) qn_interrupt_die();
     return finish(code);
 }
 

@@ -3,6 +3,7 @@
 #include "cli/folder.h"
 #include "cli/out.h"
 #include "cli/progress.h"
+#include "cli/split.h"
 #include "cli/terminal.h"
 #include "core/file.h"
 #include "core/mem.h"
@@ -15,9 +16,10 @@
 
 // --- options -------------------------------------------------------------------------------------
 
-const char *const qn_numerics_words[] = {"exact", "balanced", "fast", NULL};
+const char *const qn_numerics_words[] = {"exact", "balanced", "fast", "tensor", NULL};
 const char *const qn_cache_words[] = {"f32", "f16", "q8_0", NULL};
 const char *const qn_plans_words[] = {"bucketed", "exact", "dynamic", NULL};
+const char *const qn_split_words[] = {"tensors", "layers", "auto", NULL};
 
 static bool is_device(const char *name, size_t size) {
     const char *known;
@@ -71,6 +73,29 @@ static bool read_budget(int64_t *experts, int64_t *bytes, const char *typed) {
     return true;
 }
 
+// N, "auto" or "all", as qn_engine_opts has it. False: it is none of them.
+static bool read_layers(int64_t *out, const char *typed) {
+    *out = 0;
+    if (!typed || strcmp(typed, "all") == 0) return true;
+    if (strcmp(typed, "auto") == 0) {
+        *out = QN_GPU_LAYERS_AUTO;
+        return true;
+    }
+    char *end;
+    errno = 0;
+    const long long n = strtoll(typed, &end, 10);
+    if (*typed < '0' || *typed > '9' || errno || *end) return false;
+    *out = n ? n : QN_GPU_LAYERS_NONE;
+    return true;
+}
+
+// A number is meant for MODEL; a second one is small, and goes where there is room.
+static int64_t choose_layers(const qn_open_opts *opts, const qn_engine_args *args) {
+    int64_t n;
+    (void)read_layers(&n, args->layers); // was checked
+    return opts->is_second && n > 0 ? QN_GPU_LAYERS_AUTO : n;
+}
+
 static bool is_there(const char *path) { return qn_path_is_file(path) || qn_path_is_folder(path); }
 
 // FILE[:SCALE]: a file is there, but what follows its name is not a number.
@@ -90,8 +115,22 @@ static qn_status check_lora(const char *typed, qn_err *err) {
                    typed, colon + 1);
 }
 
+// Options of --split without it. What is in --shares shows when the number of ranks is known.
+static qn_status check_split(const qn_engine_args *args, qn_err *err) {
+    const char *option = args->shares         ? "--shares"
+                         : args->rank_timeout ? "--rank-timeout"
+                         : args->dry_run      ? "--dry-run"
+                                              : NULL;
+    if (option && !args->split)
+        return QN_FAIL(err, ARGUMENT, "%s: is for --split, which was not given", option);
+    if (args->shares && args->split != QN_SPLIT_LAYERS)
+        return QN_FAIL(err, ARGUMENT, "--shares %s: is for --split layers, not --split %s",
+                       args->shares, qn_split_words[args->split - 1]);
+    return QN_OK;
+}
+
 qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
-    int64_t experts, bytes;
+    int64_t experts, bytes, layers;
     QN_TRY(check_devices(args->device, err));
     if (!read_budget(&experts, &bytes, args->experts))
         return QN_FAIL(
@@ -99,6 +138,15 @@ qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
             "--expert-budget: '%s', want a whole number of experts, or of bytes with K, M "
             "or G, such as 8G",
             args->experts);
+    if (!read_layers(&layers, args->layers))
+        return QN_FAIL(err, ARGUMENT,
+                       "--gpu-layers: '%s', want a whole number of layers, auto or "
+                       "all",
+                       args->layers);
+    if (!args->device && layers != 0 && layers != QN_GPU_LAYERS_NONE)
+        return QN_FAIL(err, ARGUMENT, "--gpu-layers %s: name a GPU, as in --device cuda",
+                       args->layers);
+    QN_TRY(check_split(args, err));
     if (args->cache_dir && !*args->cache_dir)
         return QN_FAIL(err, ARGUMENT, "--cache-dir: the name of the folder is empty");
     for (size_t i = 0; i < args->loras.n; i++) QN_TRY(check_lora(args->loras.items[i], err));
@@ -145,6 +193,7 @@ static bool is_none(const char *cache_dir) { return cache_dir && strcmp(cache_di
 // the other begins with its default.
 qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
     const qn_engine_args none = {0}, *args = opts->args ? opts->args : &none;
+    const bool is_split = !opts->is_second && !opts->is_alone;
     int64_t experts, bytes;
     (void)read_budget(&experts, &bytes, opts->is_second ? NULL : args->experts); // was checked
     return QN_INIT(
@@ -154,7 +203,10 @@ qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
         .cache_type = (qn_cache_type)args->cache_type, .plans = (qn_plan_policy)args->plans,
         .cache_dir = is_none(args->cache_dir) ? NULL : args->cache_dir, .device = args->device,
         .mmproj = args->mmproj, .image_pixels = args->image_pixels, .expert_budget = experts,
-        .expert_budget_bytes = bytes);
+        .expert_budget_bytes = bytes, .gpu_layers = choose_layers(opts, args),
+        .gpu_context = opts->context, .split = is_split ? (qn_split)args->split : QN_SPLIT_NONE,
+        .shares = is_split ? args->shares : NULL, .rank_timeout_ms = args->rank_timeout * 1000,
+        .stop = is_split ? qn_ranks_stop() : NULL);
 }
 
 // --- the cache folder ----------------------------------------------------------------------------
@@ -198,7 +250,8 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
 
 void qn_err_name(qn_err *err, qn_status status, const char *path) {
     const bool is_switch = err && strncmp(err->message, "QN_", 3) == 0; // not the model's fault
-    if (err && !is_switch && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
+    const bool is_told = err && !err->message[0];                       // by another rank
+    if (err && !is_switch && !is_told && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
 }
 
 static bool begins_with(const char *message, const char *path) {
@@ -209,7 +262,7 @@ static bool begins_with(const char *message, const char *path) {
 // The option of the file that an error is about, or the model.
 static void name_file(qn_err *err, qn_status status, const char *model, const qn_engine_opts *o) {
     const char *option = NULL;
-    if (!err) return;
+    if (!err || !err->message[0]) return;
     if (o->mmproj && begins_with(err->message, o->mmproj)) option = "--mmproj";
     for (size_t i = 0; i < o->n_adapters; i++) {
         if (begins_with(err->message, o->adapters[i].path)) option = "--lora";

@@ -14,16 +14,23 @@ typedef struct qn_engine_args {
     int64_t image_pixels;
     qn_texts loras;      // FILE or FILE:SCALE, all for one model
     const char *experts; // N, or bytes with K, M or G
+    const char *layers;  // on GPUs: N, "auto" or "all"
+    int split;           // word, see QN_OPTION_WORD
+    const char *shares;
+    int64_t rank_timeout; // seconds
+    bool dry_run;
 } qn_engine_args;
 
 // As in the enums of quern.h, without their automatic values.
 extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn_plans_words[];
+extern const char *const qn_split_words[];
 
 // clang-format off
 #define QN_OPTION_NUMERICS(options)                                                                \
     {.name = "--numerics", .arg = "MODE",                                                          \
      .help = "rounding of activations for quantised weights: exact (12 bits, 16 before "           \
-             "a delta rule, the default), balanced (8 bits before gate and up) or fast (8 bits)",  \
+             "a delta rule, the default), balanced (8 bits before gate and up), fast (8 bits), "   \
+             "or on GPUs tensor (as exact, not quite the same sums, twice as fast prefill)",       \
      .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.numerics),                         \
      .words = qn_numerics_words}
 #define QN_OPTION_CACHE_TYPE(options)                                                              \
@@ -53,6 +60,11 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
 #define QN_OPTION_DEVICE_SHOWN(options)                                                            \
     QN_OPTION_DEVICE_AS(options, "device that it would run on, from 'quern devices'; several "     \
                                  "with commas split the layers (default: the best)")
+#define QN_OPTION_GPU_LAYERS(options)                                                              \
+    {.name = "--gpu-layers", .arg = "N|auto|all",                                                  \
+     .help = "with a GPU as --device: the last layers that it has, the others stay on the CPU; "   \
+             "auto: as many as fit in its memory (default: all); output unchanged",                \
+     .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.layers)}
 #define QN_OPTION_LORA(options)                                                                    \
     {.name = "--lora", .arg = "FILE",                                                              \
      .help = "low-rank adapter for MODEL: GGUF, or a folder as PEFT writes it; FILE:SCALE "        \
@@ -64,11 +76,30 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
              "G the bytes of all; others are read from packed weights as needed (default: all if " \
              "they fit, else what memory leaves); output unchanged",                               \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.experts)}
+// One model on several processes that mpirun or Slurm started.
+#define QN_OPTIONS_SPLIT(options)                                                                  \
+    {.name = "--split", .arg = "HOW",                                                              \
+     .help = "started by mpirun or srun: how the processes share the model: tensors (each has a "  \
+             "share of every matrix), layers (each has some layers), auto (what is predicted to "  \
+             "be faster); output unchanged",                                                       \
+     .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.split), .words = qn_split_words},  \
+    {.name = "--shares", .arg = "N,N,...",                                                         \
+     .help = "with --split layers: shares of the layers, one for each process, as in 3,1 "         \
+             "(default: by measured speed)",                                                       \
+     .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.shares)},                          \
+    {.name = "--rank-timeout", .arg = "SECONDS",                                                   \
+     .help = "with --split: max wait for another process within a step (default 60)",              \
+     .kind = QN_OPTION_INT, .offset = offsetof(options, engine.rank_timeout), .min = 1,            \
+     .max = 86400},                                                                                \
+    {.name = "--dry-run",                                                                          \
+     .help = "with --split: print how the model would be shared, with predicted speeds, and exit", \
+     .kind = QN_OPTION_FLAG, .offset = offsetof(options, engine.dry_run)}
 // All of them, for commands that compute.
 #define QN_OPTIONS_ENGINE(options)                                                                 \
     QN_OPTION_LORA(options), QN_OPTION_EXPERTS(options), QN_OPTION_DEVICE(options),                \
-    QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options), QN_OPTION_PLANS(options),          \
-    QN_OPTION_CACHE_DIR(options), QN_OPTION_THREADS(options, engine.threads)
+    QN_OPTION_GPU_LAYERS(options), QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options),     \
+    QN_OPTION_PLANS(options), QN_OPTION_CACHE_DIR(options), QN_OPTIONS_SPLIT(options),             \
+    QN_OPTION_THREADS(options, engine.threads)
 // clang-format on
 
 // What the parser cannot see; for `check`.
@@ -88,6 +119,8 @@ typedef struct qn_open_opts {
     bool mtp;         // with the prediction head
     bool no_notes;    // of the log, warnings and errors only
     bool fills_cache; // a cache folder that cannot be filled is an error
+    bool is_alone;    // --split is not for it
+    int64_t context;  // that --gpu-layers auto leaves room for; 0: as the library does
 } qn_open_opts;
 
 // What the library is asked for; silent.

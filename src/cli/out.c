@@ -45,6 +45,15 @@ void qn_print_text(FILE *to, const char *text, size_t size) {
     }
 }
 
+const char *qn_bytes_text(char to[24], int64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1024;
+    snprintf(to, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return to;
+}
+
 const char *qn_clean(qn_shown *storage, const char *text) {
     snprintf(storage->text, sizeof storage->text, "%s", text);
     qn_text_clean(storage->text);

@@ -26,6 +26,9 @@ typedef struct qn_shown {
 } qn_shown;
 const char *qn_clean(qn_shown *storage, const char *text);
 
+// "11.3 MiB"; borrowed from `to`.
+const char *qn_bytes_text(char to[24], int64_t bytes);
+
 // Limits on what is read, in bytes: an endless device must not fill memory.
 enum {
     QN_MAX_PROMPT = 64 << 20, // prompts and requests, token ids

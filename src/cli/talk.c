@@ -484,8 +484,10 @@ static qn_status open_grammar(qn_talk *t, qn_err *err) {
 }
 
 qn_status qn_talk_open(qn_talk *t, qn_err *err) {
-    const qn_open_opts open_opts = {
-        .args = &t->args->engine, .needs_tokenizer = true, .mtp = t->args->mtp};
+    const qn_open_opts open_opts = {.args = &t->args->engine,
+                                    .needs_tokenizer = true,
+                                    .mtp = t->args->mtp,
+                                    .context = t->args->context};
     QN_TRY(qn_chat_create(&t->chat, err));
     QN_TRY(open_tools(t, err));
     QN_TRY(qn_tracer_init(&t->tracer, &t->args->trace, err));

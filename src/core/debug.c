@@ -1,6 +1,7 @@
 #include "core/debug.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,4 +82,22 @@ qn_surroundings qn_surroundings_read(void) {
     return (qn_surroundings){.term = read_variable("TERM"),
                              .no_color = read_variable("NO_COLOR"),
                              .home = read_variable("HOME")};
+}
+
+qn_launch_marks qn_launch_marks_read(void) {
+    return (qn_launch_marks){.ompi_size = read_variable("OMPI_COMM_WORLD_SIZE"),
+                             .pmi_size = read_variable("PMI_SIZE"),
+                             .pmix_rank = read_variable("PMIX_RANK"),
+                             .slurm_step_size = read_variable("SLURM_STEP_NUM_TASKS")};
+}
+
+int qn_launch_rank(void) {
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        const char *value = read_variable(ranks[i]);
+        const long rank = value ? strtol(value, NULL, 10) : 0;
+        if (value) return rank > 0 && rank < INT_MAX ? (int)rank : 0;
+    }
+    return 0;
 }

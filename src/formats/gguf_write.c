@@ -224,27 +224,42 @@ qn_status qn_gguf_check_place(const char *path, qn_err *err) {
     return qn_newfile_check(path, &gguf, err);
 }
 
-qn_status qn_gguf_begin(qn_gguf_writer *w, const char *path, qn_err *err) {
+// All that comes before the tensors' data.
+static qn_status make_header(qn_buf *to, const qn_gguf_writer *w, qn_err *err) {
+    static const char zeros[ALIGNMENT] = {0};
+    int64_t end;
     if (w->status) {
         if (err) *err = w->err;
         return w->status;
     }
+    qn_buf_add(to, "GGUF", 4);
+    add_number(to, 3, 4);
+    add_number(to, w->n_tensors, 8);
+    add_number(to, w->n_keys, 8);
+    qn_buf_add(to, w->keys.data, w->keys.size);
+    qn_buf_add(to, w->infos.data, w->infos.size);
+    if (to->failed || w->keys.failed || w->infos.failed) return QN_NOMEM(err, "GGUF header");
+    if (!padded(&end, (int64_t)to->size))
+        return QN_FAIL(err, LIMIT, "GGUF header of %zu bytes", to->size);
+    qn_buf_add(to, zeros, (size_t)end - to->size);
+    return to->failed ? QN_NOMEM(err, "GGUF header") : QN_OK;
+}
+
+qn_status qn_gguf_get_header(qn_buf *out, int64_t *file_bytes, const qn_gguf_writer *w,
+                             qn_err *err) {
+    QN_TRY(make_header(out, w, err));
+    if (!qn_i64_add(file_bytes, (int64_t)out->size, w->data_bytes))
+        return QN_FAIL(err, LIMIT, "GGUF file of more than 2^63 bytes");
+    return QN_OK;
+}
+
+qn_status qn_gguf_begin(qn_gguf_writer *w, const char *path, qn_err *err) {
     qn_buf head = {0};
-    qn_buf_add(&head, "GGUF", 4);
-    add_number(&head, 3, 4);
-    add_number(&head, w->n_tensors, 8);
-    add_number(&head, w->n_keys, 8);
     qn_status status = QN_OK;
-    if (head.failed || w->keys.failed || w->infos.failed) {
-        status = QN_NOMEM(err, "GGUF header");
-        goto done;
-    }
+    QN_TRY_TO(done, make_header(&head, w, err));
     QN_TRY_TO(done, qn_gguf_check_place(path, err));
     QN_TRY_TO(done, qn_newfile_create(&w->file, path, 0, err));
     QN_TRY_TO(done, qn_newfile_write(w->file, head.data, head.size, err));
-    QN_TRY_TO(done, qn_newfile_write(w->file, w->keys.data, w->keys.size, err));
-    QN_TRY_TO(done, qn_newfile_write(w->file, w->infos.data, w->infos.size, err));
-    QN_TRY_TO(done, write_padding(w, err));
     w->data_start = qn_newfile_size(w->file);
     w->file_bytes = w->data_start + w->data_bytes;
     w->left = w->n_tensors ? w->sizes[0] : 0;

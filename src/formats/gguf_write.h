@@ -14,6 +14,7 @@
 #ifndef QN_FORMATS_GGUF_WRITE_H
 #define QN_FORMATS_GGUF_WRITE_H
 
+#include "core/buf.h"
 #include "formats/source.h"
 
 typedef struct qn_gguf_writer qn_gguf_writer;
@@ -43,6 +44,10 @@ void qn_gguf_put_key(qn_gguf_writer *w, const qn_key *key);
 
 void qn_gguf_add_tensor(qn_gguf_writer *w, const qn_gguf_tensor *tensor);
 
+// What a file of these keys and tensors begins with, appended to `out`, and the bytes that it would
+// have with all data. Nothing is written.
+QN_MUST_CHECK qn_status qn_gguf_get_header(qn_buf *out, int64_t *file_bytes,
+                                           const qn_gguf_writer *w, qn_err *err);
 // Writes the header. A key or tensor declared twice is an error.
 QN_MUST_CHECK qn_status qn_gguf_begin(qn_gguf_writer *w, const char *path, qn_err *err);
 // Whether a GGUF file may be written there, as qn_gguf_begin asks too: a file in the way is

@@ -13,6 +13,7 @@
 #define LOGS(inputs) .logs = (inputs)
 #define VIEW         .is_view = true
 #define PLAIN        .is_view = false
+#define BOTH(a, b)   a, b
 
 static const qn_op_info op_table[] = {
 #define OP(name, min_in, kinds, n_out, rule, class, attrs, facts)                                  \
@@ -36,6 +37,14 @@ static const qn_word_info word_table[] = {
 const qn_op_info *qn_op_get(qn_op op) { return &op_table[op]; }
 const qn_attr_info *qn_attr_get(qn_attr attr) { return &attr_table[attr]; }
 const qn_word_info *qn_word_get(qn_word word) { return &word_table[word]; }
+
+bool qn_node_gathers(const qn_node *node) {
+    return node->op == QN_OP_ALL_GATHER && node->attrs.length > 0;
+}
+
+bool qn_node_is_view(const qn_node *node) {
+    return qn_op_get(node->op)->is_view && !qn_node_gathers(node);
+}
 
 const char *qn_kind_name(qn_kind kind) {
     static const char *const names[] = {"tensor", "table", "cache", "state"};

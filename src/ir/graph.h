@@ -92,6 +92,18 @@ typedef struct qn_shape {
     qn_dim dims[QN_GRAPH_DIMS]; // outermost first
 } qn_shape;
 
+// What one of several ranks has of a weight or of an output: of an axis of `whole` indices those in
+// the ranges, which ascend and do not touch each other's. Indices of the share count from 0.
+typedef struct qn_share_range {
+    int64_t first, n;
+} qn_share_range;
+typedef struct qn_share {
+    int axis;
+    int64_t whole;
+    int n_ranges;
+    const qn_share_range *ranges;
+} qn_share;
+
 typedef struct qn_value {
     qn_kind kind;
     qn_type type; // of a tensor
@@ -107,12 +119,14 @@ typedef struct qn_node {
     int32_t out[QN_MAX_OUT];
     int32_t layer; // -1: outside the layers
     qn_attrs attrs;
-    const float *data; // of a CONST
+    const float *data;     // of a CONST
+    const qn_share *share; // of a PARAM; NULL: all of the weight
 } qn_node;
 
 typedef struct qn_output {
     int32_t value;
     const char *name;
+    const qn_share *share; // NULL: all of it
 } qn_output;
 
 typedef struct qn_graph {
@@ -134,7 +148,7 @@ typedef struct qn_op_info {
     uint32_t attrs; // bit per qn_attr
     uint32_t packs; // bit per result: activations packed as the attribute `form` says
     uint32_t logs;  // bit per input: what is logged of a row that may be rolled back
-    bool is_view;   // the result can lie inside the first input
+    bool is_view;   // the result can lie inside the first input; see qn_node_is_view
 } qn_op_info;
 
 typedef struct qn_attr_info {
@@ -151,6 +165,11 @@ typedef struct qn_word_info {
 const qn_op_info *qn_op_get(qn_op op);
 const qn_attr_info *qn_attr_get(qn_attr attr);
 const qn_word_info *qn_word_get(qn_word word);
+// Whether a node brings together what several ranks computed: then something else may come of the
+// same inputs on another rank, and all ranks must have such nodes in the same order.
+bool qn_node_gathers(const qn_node *node);
+// Whether a node's result can lie inside its first input.
+bool qn_node_is_view(const qn_node *node);
 const char *qn_kind_name(qn_kind kind);
 const char *qn_sym_name(qn_sym sym); // "" for QN_SYM_ONE
 

@@ -118,6 +118,7 @@ static qn_status read_node(reader *r) {
                             info->n_out);
     if (info->class_of != QN_CLASS_LEAF) QN_TRY(read_inputs(r, &node));
     QN_TRY(qn_scan_attrs(&r->scan, &node.attrs, node.op, info->attrs));
+    if (node.op == QN_OP_PARAM) QN_TRY(qn_scan_share(&r->scan, &node.share));
     if (node.op == QN_OP_CONST && results[0].kind != QN_TENSOR)
         return QN_SCAN_FAIL(&r->scan, begin, "a constant %s", qn_kind_name(results[0].kind));
     if (node.op == QN_OP_CONST)
@@ -131,6 +132,7 @@ static qn_status read_output(reader *r) {
     qn_output output;
     QN_TRY(qn_scan_string(&r->scan, &output.name, "the output's name"));
     QN_TRY(read_use(r, &output.value));
+    QN_TRY(qn_scan_share(&r->scan, &output.share));
     void *outputs = g->outputs;
     const bool grown = qn_grow(&outputs, &g->cap_outputs, g->n_outputs + 1, sizeof *g->outputs);
     g->outputs = outputs;

@@ -2,12 +2,17 @@
 
 #include "core/mem.h"
 #include "ir/plan_check.h"
+#include "ir/share.h"
 
 #include <string.h>
 
 void qn_plan_deinit(qn_plan *plan) {
     qn_arena_deinit(&plan->arena);
     *plan = (qn_plan){0};
+}
+
+bool qn_call_gathers(const qn_plan_call *call) {
+    return call->op == QN_OP_ALL_GATHER && call->attrs.length > 0;
 }
 
 const char *qn_place_name(qn_place place) {
@@ -53,6 +58,9 @@ static qn_status check_leaf(const qn_plan_leaf *leaf, qn_place place, qn_err *er
         return QN_FAIL(err, FORMAT, "%d dimensions, at most %d", leaf->shape.n_dims, QN_GRAPH_DIMS);
     for (int d = 0; d < leaf->shape.n_dims; d++)
         QN_TRY(check_dim(&leaf->shape.dims[d], "dimension", err));
+    if (leaf->share && place != QN_PLACE_PARAM)
+        return QN_FAIL(err, FORMAT, "a share of a %s", qn_place_name(place));
+    QN_TRY(qn_share_check_weight(leaf->share, &leaf->shape, err));
     if (place == QN_PLACE_CONST) return check_const(leaf, err);
     return leaf->data ? QN_FAIL(err, FORMAT, "data in a %s", qn_place_name(place)) : QN_OK;
 }
@@ -205,12 +213,22 @@ qn_status qn_plan_check_call(const qn_plan *plan, size_t i, qn_err *err) {
     return status ? qn_err_prefix(err, status, "call %zu (%s)", i, kernel) : QN_OK;
 }
 
+// A share of an output is one of the numbers of its rows.
+static qn_status check_share(const qn_plan_output *output, qn_err *err) {
+    const qn_shape rows = {2, {output->rows, {output->arg.width, QN_SYM_ONE}}};
+    if (output->share && (output->share->axis != 1 || output->arg.parts != 1))
+        return QN_FAIL(err, FORMAT, "a share of axis %d of %lld parts, want 1 of 1",
+                       output->share->axis, (long long)output->arg.parts);
+    return qn_share_check(output->share, &rows, err);
+}
+
 // An output is read after the last call.
 static qn_status check_output(const qn_plan *plan, const qn_plan_output *output, size_t n_calls,
                               qn_err *err) {
     QN_TRY(check_dim(&output->rows, "rows", err));
     QN_TRY(check_arg(plan, &output->arg, err));
     QN_TRY(check_rows(plan, &output->arg, &output->rows, err));
+    QN_TRY(check_share(output, err));
     if (output->arg.place != QN_PLACE_BUFFER) return QN_OK;
     const int32_t last = plan->buffers[output->arg.index].last;
     if ((size_t)last + 1 == n_calls) return QN_OK;

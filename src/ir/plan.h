@@ -58,12 +58,14 @@ typedef struct qn_plan_leaf {
     qn_word layout; // of a weight
     qn_shape shape;
     const float *data;
+    const qn_share *share; // of a weight; NULL: all of it
 } qn_plan_leaf;
 
 typedef struct qn_plan_output {
     const char *name;
     qn_dim rows;
     qn_plan_arg arg;
+    const qn_share *share; // NULL: all of it
 } qn_plan_output;
 
 typedef struct qn_plan {
@@ -82,6 +84,9 @@ typedef struct qn_plan {
 
 // Caller storage; zeroed is empty.
 void qn_plan_deinit(qn_plan *plan);
+
+// As qn_node_gathers.
+bool qn_call_gathers(const qn_plan_call *call);
 
 // "buffer", "param" and so on.
 const char *qn_place_name(qn_place place);

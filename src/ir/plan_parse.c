@@ -96,7 +96,8 @@ static qn_status read_arg(reader *r, qn_plan_arg *arg) {
     const bool is_leaf = arg->place != QN_PLACE_BUFFER;
     if (is_leaf && qn_scan_take_word(s, "_")) return QN_OK;
     const qn_str word = qn_scan_peek(s);
-    if (word.size && !qn_str_is(word, "using")) return qn_scan_word(s, &arg->form, QN_ATTR_form);
+    const bool is_next = qn_str_is(word, "using") || qn_str_is(word, "share"); // after the argument
+    if (word.size && !is_next) return qn_scan_word(s, &arg->form, QN_ATTR_form);
     if (is_leaf) arg->form = QN_WORD_f32;
     return QN_OK;
 }
@@ -183,6 +184,14 @@ static qn_status read_buffer(reader *r) {
         r, qn_plan_check_buffer(plan, plan->n_buffers - 1, (size_t)r->n_calls, r->scan.err));
 }
 
+// How a weight lies, and what one rank has of it; both may be left out.
+static qn_status read_layout(reader *r, qn_plan_leaf *leaf) {
+    const qn_str word = qn_scan_peek(&r->scan);
+    if (word.size && !qn_str_is(word, "share"))
+        QN_TRY(qn_scan_word(&r->scan, &leaf->layout, QN_ATTR_layout));
+    return qn_scan_share(&r->scan, &leaf->share);
+}
+
 static qn_status read_leaf(reader *r, qn_place place) {
     qn_plan *plan = &r->plan;
     qn_plan_leaf leaf = {0};
@@ -190,8 +199,7 @@ static qn_status read_leaf(reader *r, qn_place place) {
     QN_TRY(qn_scan_string(&r->scan, &leaf.name, "a name"));
     QN_TRY(qn_scan_type(&r->scan, &leaf.type));
     QN_TRY(qn_scan_shape(&r->scan, &leaf.shape));
-    if (place == QN_PLACE_PARAM && qn_scan_peek(&r->scan).size)
-        QN_TRY(qn_scan_word(&r->scan, &leaf.layout, QN_ATTR_layout));
+    if (place == QN_PLACE_PARAM) QN_TRY(read_layout(r, &leaf));
     if (place == QN_PLACE_CONST) QN_TRY(qn_scan_data(&r->scan, &leaf.data, leaf.type, &leaf.shape));
     void *leaves = plan->leaves[place];
     const bool grown =
@@ -208,6 +216,7 @@ static qn_status read_output(reader *r) {
     QN_TRY(qn_scan_string(&r->scan, &output.name, "the output's name"));
     QN_TRY(qn_scan_dim(&r->scan, &output.rows));
     QN_TRY(read_arg(r, &output.arg));
+    QN_TRY(qn_scan_share(&r->scan, &output.share));
     void *outputs = plan->outputs;
     const bool grown = qn_grow(&outputs, &r->cap_outputs, plan->n_outputs + 1, sizeof output);
     plan->outputs = outputs;

@@ -98,6 +98,7 @@ static void print_leaf(qn_buf *to, const qn_plan_leaf *leaf, qn_place place, siz
     qn_lower_print(to, qn_type_get(leaf->type)->name);
     qn_buf_printf(to, " %s", qn_shape_text(shape, sizeof shape, &leaf->shape));
     if (leaf->layout != QN_WORD_rows) qn_buf_printf(to, " %s", qn_word_get(leaf->layout)->name);
+    qn_share_print(to, leaf->share);
     if (place == QN_PLACE_CONST) {
         qn_buf_text(to, " ");
         qn_data_print(to, &leaf->shape, leaf->data);
@@ -134,6 +135,7 @@ void qn_plan_print(qn_buf *to, const qn_plan *plan) {
         print_dim(to, &plan->outputs[i].rows);
         qn_buf_text(to, " ");
         print_arg(to, &plan->outputs[i].arg);
+        qn_share_print(to, plan->outputs[i].share);
         qn_buf_text(to, "\n");
     }
 }

@@ -10,7 +10,7 @@
 //     buffer 0 T x 256 live 0 1
 //     buffer 1 T x 512 live 1 2
 //
-//     call 0 embed (embed.0) T: b0 (1 x 64) f32 <- input0 (1 x 1), param0
+//     call 0 embed (embed.0) T: b0 (1 x 64) f32 <- input0 (1 x 1), param0 {start=0}
 //     call 1 gemm_f32 (project.0) @0 T: b1+128 (1 x 64) f32 <- b0 (1 x 64) f32, param1, _ using b2
 //     call 2 rms_norm (rms_norm.0) @0 T: b1 (4 x 32) f32 <- b1 (4 x 32) f32, param2 {eps=1e-06}
 //
@@ -20,8 +20,9 @@
 // temporary values, attributes: all of the op, and any other that is not 0. An argument is a place
 // with its number, "+" its offset in bytes, (parts x width) and the form; what is 0 is left out,
 // and "_" is absent. A leaf has the type that its line says: its form is f32 and left out, others
-// are given, and "_" after it means none. Lifetimes of buffers are the first and the last call.
-// Items of a kind are numbered from 0 in the order of the lines, and come before their uses.
+// are given, and "_" after it means none. Shares of weights and outputs end their lines, as in the
+// text of a graph. Lifetimes of buffers are the first and the last call. Items of a kind are
+// numbered from 0 in the order of the lines, and come before their uses.
 #ifndef QN_IR_PLAN_TEXT_H
 #define QN_IR_PLAN_TEXT_H
 

@@ -165,6 +165,15 @@ void qn_data_print(qn_buf *to, const qn_shape *shape, const float *data) {
     qn_buf_text(to, "]");
 }
 
+void qn_share_print(qn_buf *to, const qn_share *share) {
+    if (!share) return;
+    qn_buf_printf(to, " share %d of %lld [", share->axis, (long long)share->whole);
+    for (int i = 0; i < share->n_ranges; i++)
+        qn_buf_printf(to, "%s%lld+%lld", i ? ", " : "", (long long)share->ranges[i].first,
+                      (long long)share->ranges[i].n);
+    qn_buf_text(to, "]");
+}
+
 static void print_inputs(qn_buf *to, const qn_node *node) {
     qn_buf_text(to, "(");
     for (int i = 0; i < node->n_in; i++) {
@@ -190,6 +199,7 @@ static void print_node(qn_buf *to, const qn_graph *graph, const qn_node *node, s
         print_attrs(to, node);
         qn_buf_text(to, "}");
     }
+    qn_share_print(to, node->share);
     if (node->op == QN_OP_CONST) {
         qn_buf_text(to, " ");
         qn_data_print(to, &graph->values[node->out[0]].shape, node->data);
@@ -227,6 +237,8 @@ void qn_graph_print(qn_buf *to, const qn_graph *graph) {
     for (size_t i = 0; i < graph->n_outputs; i++) {
         qn_buf_text(to, "output ");
         qn_string_print(to, graph->outputs[i].name);
-        qn_buf_printf(to, " %%%d\n", graph->outputs[i].value);
+        qn_buf_printf(to, " %%%d", graph->outputs[i].value);
+        qn_share_print(to, graph->outputs[i].share);
+        qn_buf_text(to, "\n");
     }
 }

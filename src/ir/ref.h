@@ -29,6 +29,12 @@ typedef struct qn_ref_matmul {
 } qn_ref_matmul;
 typedef qn_status qn_ref_observe_fn(void *arg, const qn_ref_matmul *matmul, qn_err *err);
 
+// Brings together what several ranks computed, floats here, in the order of the nodes that gather:
+// counts[0 ... n - 1] of them at `to`, one rank's after the other's, of which this rank gives its
+// own. A failure ends the run.
+typedef qn_status qn_ref_gather_fn(void *arg, float *to, const float *from, const int64_t *counts,
+                                   qn_err *err);
+
 typedef struct qn_ref_opts {
     const qn_graph *graph;      // borrowed, verified
     const void *const *params;  // (n_values) bytes of each PARAM value, borrowed
@@ -41,6 +47,10 @@ typedef struct qn_ref_opts {
     // done and nodes of the graph; false stops the run (QN_STOPPED). NULL: none
     qn_progress_fn *progress;
     void *progress_arg;
+    // Of a rank's share of a graph.
+    int rank, n_ranks;
+    qn_ref_gather_fn *gather; // NULL: there are no other ranks
+    void *gather_arg;
 } qn_ref_opts;
 
 QN_MUST_CHECK qn_status qn_ref_create(qn_ref **out, const qn_ref_opts *opts, qn_err *err);

@@ -13,6 +13,18 @@ static qn_status copy(const ref_call *c) {
 
 // --- weights ---
 
+// Row t of a table, where the table, or this rank's share of it, has it.
+static qn_status embed_id(const ref_call *c, float *to, const ref_tensor *table, int64_t t) {
+    const qn_share *share = c->opts->graph->nodes[table->value->node].share;
+    const int64_t id = c->in[0]->i[t], row = id - c->node->attrs.start;
+    const int64_t vocab = share ? share->whole : table->dims[0];
+    if (id < 0 || id >= vocab)
+        return QN_FAIL(c->err, ARGUMENT, "token %lld: id %lld, the vocabulary has %lld",
+                       (long long)t, (long long)id, (long long)vocab);
+    if (row >= 0 && row < table->dims[0]) ref_unpack_row(to, table, row);
+    return QN_OK;
+}
+
 qn_status qn_ref_EMBED(const ref_call *c) {
     const ref_tensor *ids = c->in[0], *table = c->in[1], *extra = c->in[2], *extra_row = c->in[3];
     const int64_t width = table->dims[1];
@@ -26,10 +38,7 @@ qn_status qn_ref_EMBED(const ref_call *c) {
             memcpy(to, extra->f + extra_row->i[t] * width, (size_t)width * sizeof *to);
             continue;
         }
-        if (ids->i[t] < 0 || ids->i[t] >= table->dims[0])
-            return QN_FAIL(c->err, ARGUMENT, "token %lld: id %d, the vocabulary has %lld",
-                           (long long)t, ids->i[t], (long long)table->dims[0]);
-        ref_unpack_row(to, table, ids->i[t]);
+        QN_TRY(embed_id(c, to, table, t));
     }
     return QN_OK;
 }
@@ -323,8 +332,6 @@ qn_status qn_ref_CONCAT(const ref_call *c) {
 
 qn_status qn_ref_SPLIT(const ref_call *c) { return copy(c); }
 qn_status qn_ref_MERGE(const ref_call *c) { return copy(c); }
-qn_status qn_ref_ALL_GATHER(const ref_call *c) { return copy(c); }
-
 qn_status qn_ref_GATHER_ROWS(const ref_call *c) {
     const ref_tensor *h = c->in[0], *rows = c->in[1];
     const int64_t width = h->dims[1];

@@ -3,6 +3,7 @@
 #include "core/chars.h"
 #include "core/mem.h"
 #include "core/utf8.h"
+#include "ir/share.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -429,6 +430,46 @@ qn_status qn_scan_data(qn_scan *s, const float **out, qn_type type, const qn_sha
         if (!copy) status = QN_NOMEM(s->err, "a constant");
     }
     qn_free(data);
+    return status;
+}
+
+// A list of ranges of any length, on the heap; the caller frees *out, on failure too.
+static qn_status read_ranges(qn_scan *s, qn_share_range **out, size_t *n) {
+    size_t cap = 0;
+    QN_TRY(qn_scan_need(s, '['));
+    do {
+        void *items = *out;
+        const bool grown = qn_grow(&items, &cap, *n + 1, sizeof **out);
+        *out = items;
+        if (!grown) return QN_NOMEM(s->err, "a share");
+        qn_share_range *range = &(*out)[(*n)++];
+        QN_TRY(qn_scan_int(s, &range->first, "the first index of a range"));
+        QN_TRY(qn_scan_need(s, '+'));
+        QN_TRY(qn_scan_int(s, &range->n, "the size of a range"));
+    } while (qn_scan_take(s, ','));
+    return qn_scan_need(s, ']');
+}
+
+qn_status qn_scan_share(qn_scan *s, const qn_share **out) {
+    qn_share share = {0};
+    qn_share_range *ranges = NULL;
+    size_t n = 0;
+    int64_t axis;
+    *out = NULL;
+    if (!qn_scan_take_word(s, "share")) return QN_OK;
+    qn_scan_skip(s);
+    const char *begin = s->at;
+    QN_TRY(qn_scan_int(s, &axis, "an axis"));
+    if (axis < 0 || axis >= QN_GRAPH_DIMS)
+        return QN_SCAN_FAIL(s, begin, "axis %lld of at most %d", (long long)axis, QN_GRAPH_DIMS);
+    if (!qn_scan_take_word(s, "of")) return qn_scan_expected(s, "of");
+    QN_TRY(qn_scan_int(s, &share.whole, "the size of the whole"));
+    qn_status status = read_ranges(s, &ranges, &n);
+    share.axis = (int)axis;
+    share.n_ranges = (int)n; // a text has fewer bytes than an int counts
+    share.ranges = ranges;
+    if (!status && !qn_share_dup(out, s->arena, &share)) status = QN_NOMEM(s->err, "a share");
+    qn_free(ranges);
     return status;
 }
 

@@ -55,6 +55,8 @@ QN_MUST_CHECK qn_status qn_scan_attrs(qn_scan *s, qn_attrs *to, qn_op op, uint32
 // "[1, 0.5, ...]", as many floats as the shape says.
 QN_MUST_CHECK qn_status qn_scan_data(qn_scan *s, const float **out, qn_type type,
                                      const qn_shape *shape);
+// "share 0 of 64 [0+16, 32+16]", or nothing: NULL. Whether it fits anything is not looked at.
+QN_MUST_CHECK qn_status qn_scan_share(qn_scan *s, const qn_share **out);
 // "@3", or nothing: -1.
 QN_MUST_CHECK qn_status qn_scan_layer(qn_scan *s, int32_t *layer);
 

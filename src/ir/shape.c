@@ -2,6 +2,7 @@
 #include "ir/graph.h"
 
 #include "core/mem.h"
+#include "ir/share.h"
 
 #include <string.h>
 
@@ -237,6 +238,54 @@ static qn_status rule_gather(const rule_call *c) {
     QN_TRY(need_rank(c, 0, 2));
     QN_TRY(need_rank(c, 1, 1));
     c->out[0] = float_value((qn_shape){2, {dim_of(c, 1, 0), dim_of(c, 0, 1)}});
+    return QN_OK;
+}
+
+// What is gathered by ids are whole rows of floats, which only one rank has each.
+static qn_status check_gathered_rows(const rule_call *c) {
+    if (!c->in[0] || c->node->attrs.form != QN_WORD_f32 || c->node->attrs.parts != 1)
+        return QN_FAIL(c->err, FORMAT, "ALL_GATHER: ids, but no rows of floats in one part");
+    QN_TRY(need_rank(c, 0, 2));
+    QN_TRY(need_rank(c, 1, 1));
+    return need_same(c, 1, 0, 0, 0);
+}
+
+// A share along the last dimension.
+static qn_status check_gathered_part(const rule_call *c) {
+    const qn_attrs *a = &c->node->attrs;
+    const qn_dim d = dim_of(c, 0, -1);
+    if (c->in[0]->shape.n_dims > 1 && d.sym == QN_SYM_ONE && d.n <= a->length &&
+        d.n % (a->unit * a->parts) == 0)
+        return QN_OK;
+    char text[96];
+    return QN_FAIL(c->err, FORMAT, "ALL_GATHER: %s is no share of %lld values in units of %lld",
+                   qn_shape_text(text, sizeof text, &c->in[0]->shape), (long long)a->length,
+                   (long long)(a->unit * a->parts));
+}
+
+static qn_status rule_all_gather(const rule_call *c) {
+    const qn_attrs *a = &c->node->attrs;
+    qn_shape shape = {2, {{1, QN_SYM_T}, {a->length, QN_SYM_ONE}}};
+    if (a->length < 0 || (a->length == 0 && (!c->in[0] || c->in[1])))
+        return QN_FAIL(c->err, FORMAT, "ALL_GATHER: %lld values of %s", (long long)a->length,
+                       c->in[0] ? "ids" : "nothing");
+    if (a->length == 0) return rule_same(c);
+    const qn_status status = qn_gather_check(a, c->err);
+    if (status) return qn_err_prefix(c->err, status, "ALL_GATHER");
+    if (a->form != QN_WORD_f32 && a->unit % QN_GATHER_BLOCK)
+        return QN_FAIL(c->err, FORMAT,
+                       "ALL_GATHER: packed in units of %lld, want whole blocks of %d",
+                       (long long)a->unit, QN_GATHER_BLOCK);
+    if (c->in[1]) {
+        QN_TRY(check_gathered_rows(c));
+        return rule_same(c);
+    }
+    if (c->in[0]) {
+        QN_TRY(check_gathered_part(c));
+        shape = c->in[0]->shape;
+        shape.dims[shape.n_dims - 1].n = a->length;
+    }
+    c->out[0] = float_value(shape);
     return QN_OK;
 }
 

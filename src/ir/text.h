@@ -9,7 +9,7 @@
 //     %2 "token_embd" q8_0 (512, 64)     = param
 //     %3 "taps" f32 (64, 4)              = param
 //     %4 "scales" f32 (2)                = const [1, 0.01]
-//     %5 f32 (T, 64)                     = embed(%0, %2)
+//     %5 f32 (T, 64)                     = embed(%0, %2) {start=0}
 //     %6 "conv.0" state (3, 64)          = input @0
 //     %7 "x" f32 (T, 64), %8 state (3, 64) = conv(%5, %3, %6, %1) @0
 //     %9 f32 (T, 4, 16)                  = split(%7) {parts=4} @0
@@ -19,8 +19,10 @@
 // stands in place of the type; "cache:f16" gives it a type other than f32. Dimensions are "64",
 // "T" or "4*T". Strings have \" \\ \n \t and \xHH (control bytes and what is not UTF-8). Numbers
 // are decimal; a float that is not a number is written by its bits, "0x7fc00000". An attribute list
-// holds every attribute that the op names in ops.def; a weight in rows has none. ";" and "#" begin
-// a comment; blank lines are skipped. Nothing here depends on the locale.
+// holds every attribute that the op names in ops.def; a weight in rows has none. A weight or an
+// output of which one rank has a share ends in "share AXIS of WHOLE [FIRST+N, FIRST+N]": indices of
+// an axis of the whole. ";" and "#" begin a comment; blank lines are skipped. Nothing here depends
+// on the locale.
 #ifndef QN_IR_TEXT_H
 #define QN_IR_TEXT_H
 
@@ -46,6 +48,8 @@ void qn_float_print(qn_buf *to, float value);
 void qn_attr_print(qn_buf *to, const qn_attrs *attrs, qn_attr attr);
 // Appends the numbers of a constant: "[1, 0.5]".
 void qn_data_print(qn_buf *to, const qn_shape *shape, const float *data);
+// Appends " share 0 of 64 [0+16]"; nothing for NULL.
+void qn_share_print(qn_buf *to, const qn_share *share);
 // Appends a quoted string, and a name in lower case.
 void qn_string_print(qn_buf *to, const char *text);
 void qn_lower_print(qn_buf *to, const char *name);

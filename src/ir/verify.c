@@ -1,4 +1,4 @@
-#include "ir/graph.h"
+#include "ir/share.h"
 
 #include <string.h>
 
@@ -34,7 +34,13 @@ static qn_status check_leaf(const qn_graph *graph, size_t i, qn_err *err) {
             return QN_FAIL(err, FORMAT, "node %zu (%s): shape %s", i, value->name,
                            qn_shape_text(text, sizeof text, &value->shape));
     }
-    return node->op == QN_OP_INPUT ? QN_OK : check_numbers(i, node, value, err);
+    if (node->share && node->op != QN_OP_PARAM)
+        return QN_FAIL(err, FORMAT, "node %zu (%s): a share of a %s", i, value->name,
+                       qn_op_get(node->op)->name);
+    if (node->op == QN_OP_INPUT) return QN_OK;
+    QN_TRY(check_numbers(i, node, value, err));
+    const qn_status status = qn_share_check_weight(node->share, &value->shape, err);
+    return status ? qn_err_prefix(err, status, "node %zu (%s)", i, value->name) : QN_OK;
 }
 
 static qn_status check_words(size_t i, const qn_node *node, qn_err *err) {
@@ -127,9 +133,13 @@ qn_status qn_graph_verify(const qn_graph *graph, qn_err *err) {
     for (size_t i = 0; i < graph->n_values; i++) QN_TRY(check_value(graph, i, err));
     for (size_t i = 0; i < graph->n_nodes; i++) QN_TRY(check_node(graph, i, err));
     for (size_t i = 0; i < graph->n_outputs; i++) {
-        if (graph->outputs[i].value < 0 || (size_t)graph->outputs[i].value >= graph->n_values)
-            return QN_FAIL(err, FORMAT, "output %s: value %d of %zu", graph->outputs[i].name,
-                           graph->outputs[i].value, graph->n_values);
+        const qn_output *output = &graph->outputs[i];
+        if (output->value < 0 || (size_t)output->value >= graph->n_values)
+            return QN_FAIL(err, FORMAT, "output %s: value %d of %zu", output->name, output->value,
+                           graph->n_values);
+        const qn_status status =
+            qn_share_check(output->share, &graph->values[output->value].shape, err);
+        if (status) return qn_err_prefix(err, status, "output %s", output->name);
     }
     return QN_OK;
 }

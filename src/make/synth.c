@@ -156,6 +156,18 @@ static qn_status write_tensor(synth *s, size_t i, qn_err *err) {
     return QN_OK;
 }
 
+qn_status qn_synth_header(qn_buf *out, int64_t *file_bytes, const char *shape, const char *type,
+                          qn_err *err) {
+    synth s = {0};
+    qn_status status = make_plan(&s, shape, type, err);
+    if (!status) status = qn_gguf_writer_create(&s.writer, err);
+    if (!status) status = declare(&s, err);
+    if (!status) status = qn_gguf_get_header(out, file_bytes, s.writer, err);
+    qn_gguf_writer_destroy(s.writer);
+    qn_arena_deinit(&s.arena);
+    return status;
+}
+
 static qn_status write_file(synth *s, const char *path, qn_err *err) {
     QN_TRY(qn_pool_create(&s->pool, s->opts->n_threads, err));
     // No type takes more bytes than float32.

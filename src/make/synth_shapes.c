@@ -14,8 +14,8 @@
 #define QWEN3(l, d, f, h, tied)                                                                    \
     .arch = "qwen3", .layers = (l), .width = (d), .ffn = (f), .heads = (h), .kv_heads = 8,         \
     .head_size = 128, .context = 40960, .is_tied = (tied), QWEN_VOCAB
-#define LLAMA3(l, d, f, e, factor, tied)                                                           \
-    .arch = "llama", .layers = (l), .width = (d), .ffn = (f), .heads = 32, .kv_heads = 8,          \
+#define LLAMA3(l, d, f, h, e, factor, tied)                                                        \
+    .arch = "llama", .layers = (l), .width = (d), .ffn = (f), .heads = (h), .kv_heads = 8,         \
     .head_size = (e), .rotate = (e), .context = 131072, .is_tied = (tied), .eps = 1e-5f,           \
     .base = 5e5f, .rope_factor = (factor), .vocab = 128256, .pre = "llama-bpe",                    \
     .kind = QN_VOCAB_LLAMA3, .first_special = 128000
@@ -40,8 +40,10 @@ static const qn_synth_shape shapes[] = {
     {.name = "qwen3-0.6b", QWEN3(28, 1024, 3072, 16, true)},
     {.name = "qwen3-1.7b", QWEN3(28, 2048, 6144, 16, true)},
     {.name = "qwen3-8b", QWEN3(36, 4096, 12288, 32, false)},
-    {.name = "llama3.2-1b", LLAMA3(16, 2048, 8192, 64, 32, true)},
-    {.name = "llama3.1-8b", LLAMA3(32, 4096, 14336, 128, 8, false)},
+    {.name = "llama3.2-1b", LLAMA3(16, 2048, 8192, 32, 64, 32, true)},
+    {.name = "llama3.1-8b", LLAMA3(32, 4096, 14336, 32, 128, 8, false)},
+    {.name = "llama3.1-70b", LLAMA3(80, 8192, 28672, 64, 128, 8, false)},
+    {.name = "llama3.1-405b", LLAMA3(126, 16384, 53248, 128, 128, 8, false)},
     {.name = "gemma3-1b",
      .arch = "gemma3",
      .layers = 26,
@@ -70,6 +72,19 @@ static const qn_synth_shape shapes[] = {
      .experts = 128,
      .experts_used = 8,
      .expert_ffn = 768,
+     QWEN_VOCAB},
+    {.name = "qwen3-235b-a22b",
+     .arch = "qwen3moe",
+     .layers = 94,
+     .width = 4096,
+     .ffn = 12288,
+     .heads = 64,
+     .kv_heads = 4,
+     .head_size = 128,
+     .context = 40960,
+     .experts = 128,
+     .experts_used = 8,
+     .expert_ffn = 1536,
      QWEN_VOCAB},
     {.name = "qwen3.5-0.8b", QWEN35(24, 1024, 3584, 8, 2, 16)},
     {.name = "qwen3.5-4b", QWEN35(32, 2560, 9216, 16, 4, 32)},

@@ -1,5 +1,5 @@
 // Common subexpressions: of nodes that compute the same from the same, the first stays. Weights and
-// inputs differ by name, and nodes that change state are never the same.
+// inputs differ by name, and nodes that change state or gather from other ranks are never the same.
 #include "passes/rewrite.h"
 
 #include "core/map.h"
@@ -9,7 +9,7 @@
 enum { CONST_LIMIT = 4096 }; // longer constants are not compared
 
 static bool is_pure(const qn_graph *g, const qn_node *node) {
-    if (node->op == QN_OP_INPUT || node->op == QN_OP_PARAM) return false;
+    if (node->op == QN_OP_INPUT || node->op == QN_OP_PARAM || qn_node_gathers(node)) return false;
     for (int o = 0; o < node->n_out; o++) {
         if (g->values[node->out[o]].kind != QN_TENSOR) return false;
     }

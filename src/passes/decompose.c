@@ -21,7 +21,8 @@ void qn_pass_decompose(qn_rewrite *rw) {
                 split_rope(rw, (int32_t)i);
             else
                 qn_rw_missed(rw, node->layer, "not the rows of the step");
-        } else if (node->op == QN_OP_ALL_GATHER && qn_rw_redirect(rw, node->out[0], node->in[0])) {
+        } else if (node->op == QN_OP_ALL_GATHER && !qn_node_gathers(node) &&
+                   qn_rw_redirect(rw, node->out[0], node->in[0])) {
             qn_rw_absorb(rw, (int32_t)i);
             qn_rw_fired(rw);
         }

@@ -28,7 +28,11 @@ void qn_pass_fuse_head(qn_rewrite *rw) {
         qn_rw_missed(rw, layer, problem);
         return;
     }
-    const qn_attrs attrs = {.top = QN_HEAD_TOP, .cap = cap < 0 ? 0 : g->nodes[cap].attrs.cap};
+    const int32_t w = qn_rw_made_by(rw, g->nodes[matmul].in[1], QN_OP_PARAM);
+    const qn_share *share = w < 0 ? NULL : g->nodes[w].share;
+    const qn_attrs attrs = {.start = share ? share->ranges[0].first : 0,
+                            .top = QN_HEAD_TOP,
+                            .cap = cap < 0 ? 0 : g->nodes[cap].attrs.cap};
     const int32_t head = qn_rw_add(rw, layer, QN_OP_HEAD, g->nodes[matmul].in, 2, &attrs);
     if (!qn_rw_redirect(rw, logits, head)) return;
     qn_rw_absorb(rw, matmul);

@@ -2,6 +2,7 @@
 // pass is a function from graph to graph; pipeline.c lists them in order.
 //
 // No pass changes a bit of a result, but `quantize`, which rounds activations as `numerics` says.
+// `shard` leaves one rank's share of a graph, whose output "logits" is a part of the vocabulary.
 // Outputs keep their names, values named "logits" or "hidden.K" keep theirs, nodes keep their
 // layers.
 #ifndef QN_PASSES_PASSES_H
@@ -17,6 +18,8 @@ typedef struct qn_pass_opts {
     // `exact` rounds less coarsely in the layers before this one: qn_passes_fine_layers of the
     // whole model, also for a part of it, so that cutting a model changes no result.
     int64_t fine_layers;
+    // Of several ranks that compute one model, this one's number and theirs; 0 or 1: it is alone.
+    int rank, n_ranks;
     uint64_t skip; // bit i: leave out pass i; see qn_passes_parse_skip
     bool verify;   // check the graph after every pass
     // Why a node cannot run on the device; NULL: it can. No function: everything can.

@@ -2,6 +2,7 @@
 #include "passes/rewrite.h"
 
 #include "core/mem.h"
+#include "ir/share.h"
 
 #include <string.h>
 
@@ -10,12 +11,14 @@ static const struct {
     qn_pass_fn *run;
     const char *meaning;
 } passes[] = {
+    {"shard", qn_pass_shard, "of several ranks, the share of this one"},
     {"fold", qn_pass_fold, "constants are computed, ops that change nothing go"},
     {"cse", qn_pass_cse, "what is computed twice is computed once"},
     {"dce", qn_pass_dce, "values that nothing reads are removed"},
     {"decompose", qn_pass_decompose, "rope becomes angles, shared by all layers, and rotate"},
     {"quantize", qn_pass_quantize, "activations are rounded before integer weights"},
     {"cse_again", qn_pass_cse, "angles and rounded activations are made once"},
+    {"gather_packed", qn_pass_gather_packed, "what ranks gather is rounded before"},
     {"fuse_norm", qn_pass_fuse_norm, "rms_norm + quantize -> norm_quantize"},
     {"fuse_residual", qn_pass_fuse_residual, "add + rms_norm or norm_quantize -> add_norm"},
     {"fuse_gate", qn_pass_fuse_gate, "two matmuls, activation, mul -> gated"},
@@ -36,7 +39,9 @@ _Static_assert(sizeof passes / sizeof passes[0] <= (size_t)QN_PASSES_MAX,
 
 const char *qn_pass_name(size_t i) { return i < N_PASSES ? passes[i].name : NULL; }
 const char *qn_pass_meaning(size_t i) { return i < N_PASSES ? passes[i].meaning : NULL; }
-bool qn_pass_is_needed(size_t i) { return i < N_PASSES && passes[i].run == qn_pass_layout; }
+bool qn_pass_is_needed(size_t i) {
+    return i < N_PASSES && (passes[i].run == qn_pass_layout || passes[i].run == qn_pass_shard);
+}
 
 // A pass of this name, `size` bytes long; N_PASSES if there is none.
 static size_t find_pass(const char *name, size_t size) {
@@ -90,14 +95,20 @@ static const float *copy_data(qn_graph *out, const qn_node *node) {
     return data;
 }
 
+static bool copy_share(qn_graph *out, const qn_share **share) {
+    return qn_share_dup(share, &out->arena, *share);
+}
+
 static bool copy_names(qn_graph *out) {
     bool ok = (out->name = copy_text(out, out->name)) != NULL;
     for (size_t i = 0; i < out->n_values; i++)
         ok = ok && (out->values[i].name = copy_text(out, out->values[i].name)) != NULL;
     for (size_t i = 0; i < out->n_outputs; i++)
-        ok = ok && (out->outputs[i].name = copy_text(out, out->outputs[i].name)) != NULL;
+        ok = ok && (out->outputs[i].name = copy_text(out, out->outputs[i].name)) != NULL &&
+             copy_share(out, &out->outputs[i].share);
     for (size_t i = 0; i < out->n_nodes; i++) {
         qn_node *node = &out->nodes[i];
+        ok = ok && copy_share(out, &node->share);
         if (node->op == QN_OP_CONST) ok = ok && (node->data = copy_data(out, node)) != NULL;
     }
     return ok;
@@ -147,6 +158,9 @@ qn_status qn_passes_run(qn_graph *out, const qn_graph *in, const qn_pass_opts *o
     if (!opts) opts = &plain;
     if (!report) report = &own;
     *report = (qn_pass_report){0};
+    if (opts->rank < 0 || opts->n_ranks > QN_RANKS_MAX || opts->rank > qn_max(0, opts->n_ranks - 1))
+        return QN_FAIL(err, ARGUMENT, "rank %d of %d, at most %d", opts->rank, opts->n_ranks,
+                       QN_RANKS_MAX);
     qn_status status = copy_graph(&graph, in, err);
     for (size_t i = 0; i < N_PASSES && !status; i++) {
         if (!(opts->skip >> i & 1u)) status = run_pass(&graph, opts, report, i, err);

@@ -75,6 +75,23 @@ void qn_rw_begin(qn_rewrite *rw, qn_graph *graph, const qn_pass_opts *opts, qn_p
     if (!rw->b.status) count_uses(rw);
 }
 
+static void free_lists(qn_rewrite *rw) {
+    qn_free(rw->is_dead);
+    qn_free(rw->follows);
+    qn_free(rw->alias);
+    qn_free(rw->use_begin);
+    qn_free(rw->users);
+    qn_free(rw->is_kept);
+}
+
+void qn_rw_replace(qn_rewrite *rw, qn_graph *graph) {
+    free_lists(rw);
+    qn_graph_deinit(rw->graph);
+    *rw->graph = *graph;
+    *graph = (qn_graph){0};
+    qn_rw_begin(rw, rw->graph, rw->opts, rw->report, rw->pass);
+}
+
 // --- looking ---
 
 bool qn_rw_is_live(const qn_rewrite *rw, size_t i) { return !rw->b.status && !rw->is_dead[i]; }
@@ -337,11 +354,6 @@ qn_status qn_rw_end(qn_rewrite *rw, qn_err *err) {
     qn_free(s.order);
     qn_free(s.early);
     qn_free(s.next);
-    qn_free(rw->is_dead);
-    qn_free(rw->follows);
-    qn_free(rw->alias);
-    qn_free(rw->use_begin);
-    qn_free(rw->users);
-    qn_free(rw->is_kept);
+    free_lists(rw);
     return qn_build_finish(&rw->b, err);
 }

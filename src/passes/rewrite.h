@@ -70,14 +70,22 @@ void qn_rw_remove(qn_rewrite *rw, int32_t i);
 // is done, where a name that must stay would be lost.
 bool qn_rw_redirect(qn_rewrite *rw, int32_t from, int32_t to);
 
+// Another graph takes the place of the one that is being changed, which is released; *graph is
+// empty then. Afterwards it is as if the pass had just begun.
+void qn_rw_replace(qn_rewrite *rw, qn_graph *graph);
+// (n_nodes) which nodes an output or a state needs, or another rank; the others are false before.
+void qn_rw_find_needed(bool *is_needed, const qn_graph *graph);
+
 // The report: the pass did its work in one more place; it almost did.
 void qn_rw_fired(qn_rewrite *rw);
 void qn_rw_missed(qn_rewrite *rw, int32_t layer, const char *why);
 
 // The passes, one file each; pipeline.c says what they do.
 typedef void qn_pass_fn(qn_rewrite *rw);
-qn_pass_fn qn_pass_fold, qn_pass_cse, qn_pass_dce, qn_pass_decompose, qn_pass_quantize;
-qn_pass_fn qn_pass_fuse_norm, qn_pass_fuse_residual, qn_pass_fuse_gate, qn_pass_fuse_project;
+qn_pass_fn qn_pass_shard, qn_pass_fold, qn_pass_cse, qn_pass_dce, qn_pass_decompose,
+    qn_pass_quantize;
+qn_pass_fn qn_pass_gather_packed, qn_pass_fuse_norm, qn_pass_fuse_residual, qn_pass_fuse_gate,
+    qn_pass_fuse_project;
 qn_pass_fn qn_pass_fuse_head, qn_pass_fuse_rope, qn_pass_fuse_write, qn_pass_fuse_attention,
     qn_pass_fuse_experts;
 qn_pass_fn qn_pass_place, qn_pass_layout, qn_pass_schedule;

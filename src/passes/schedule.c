@@ -1,7 +1,7 @@
 // The order of nodes inside a layer, so that fewer bytes are alive at once. Greedy: of the nodes
 // that could come next, the one that adds the fewest bytes. Nodes that touch state keep their
-// order, nothing moves to another layer, and a layer's order changes only where its peak gets
-// lower.
+// order, and so do those that gather from other ranks; nothing moves to another layer, and a
+// layer's order changes only where its peak gets lower.
 #include "passes/rewrite.h"
 
 #include "core/mem.h"
@@ -25,8 +25,6 @@ typedef struct scheduler {
 
 static bool is_leaf(const qn_node *node) { return qn_op_get(node->op)->class_of == QN_CLASS_LEAF; }
 
-static bool is_view(qn_op op) { return qn_op_get(op)->is_view; }
-
 static double bytes_of(const qn_value *value) {
     double n = value->kind == QN_TENSOR ? 4 : 0;
     for (int d = 0; d < value->shape.n_dims; d++)
@@ -43,8 +41,8 @@ static void find_roots(scheduler *s) {
         }
         for (int o = 0; o < node->n_out; o++) {
             const int32_t out = node->out[o];
-            s->root[out] = is_view(node->op) ? s->root[node->in[0]] : out;
-            s->bytes[out] = is_leaf(node) || is_view(node->op) ? 0 : bytes_of(&g->values[out]);
+            s->root[out] = qn_node_is_view(node) ? s->root[node->in[0]] : out;
+            s->bytes[out] = is_leaf(node) || qn_node_is_view(node) ? 0 : bytes_of(&g->values[out]);
             if (qn_rw_is_kept(s->rw, out)) s->reads[s->root[out]]++; // read after the end
         }
     }
@@ -107,18 +105,26 @@ static bool is_ready(const scheduler *s, const qn_node *node) {
     return true;
 }
 
-// The next node of the run begin ... end - 1; nodes with state only in their order.
+// Nodes that keep their order among themselves; 0: this one has none.
+enum { KEEPS_STATE = 1, KEEPS_RANKS = 2 };
+
+static unsigned order_of(const qn_node *node) {
+    if (qn_node_gathers(node)) return KEEPS_RANKS;
+    return qn_op_get(node->op)->class_of == QN_CLASS_STATE ? KEEPS_STATE : 0;
+}
+
+// The next node of the run begin ... end - 1.
 static int32_t choose(const scheduler *s, size_t begin, size_t end) {
     const qn_node *nodes = s->rw->graph->nodes;
     int32_t best = -1;
     double min = 0;
-    bool is_state_open = true;
+    unsigned waiting = 0; // orders whose next node is not done
     for (size_t i = begin; i < end; i++) {
         const qn_node *node = &nodes[i];
         if (s->is_done[i]) continue;
-        const bool has_state = qn_op_get(node->op)->class_of == QN_CLASS_STATE;
-        const bool may = (!has_state || is_state_open) && is_ready(s, node);
-        if (has_state) is_state_open = false;
+        const unsigned order = order_of(node);
+        const bool may = !(order & waiting) && is_ready(s, node);
+        waiting |= order;
         if (!may) continue;
         const double cost = made_by(s, node) - freed_by(s, node);
         if (best >= 0 && cost >= min) continue;

@@ -70,6 +70,8 @@ qn_status qn_compile_mid(qn_graph *out, const qn_graph *graph, const qn_compile_
     qn_compile_opts copy = *o;
     const qn_pass_opts opts = {.numerics = o->numerics,
                                .fine_layers = o->fine_layers,
+                               .rank = o->rank,
+                               .n_ranks = o->n_ranks,
                                .skip = o->skip,
                                .verify = o->switches->verify,
                                .refuse = refuse,
@@ -117,7 +119,8 @@ qn_status qn_compile(qn_plan *out, const qn_graph *graph, const qn_compile_opts 
     qn_status status = qn_lower(&plan, &mid, o->backend, err);
     qn_graph_deinit(&mid);
     if (status) return status;
-    if (o->disk && o->disk->must_write) status = keep(&plan, graph, o, err);
+    // The folder is of whole models, and no rank's.
+    if (o->disk && o->disk->must_write && o->n_ranks < 2) status = keep(&plan, graph, o, err);
     if (status) {
         qn_plan_deinit(&plan);
         return status;

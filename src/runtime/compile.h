@@ -12,6 +12,7 @@ typedef struct qn_compile_opts {
     const qn_backend *backend;
     qn_numerics numerics;
     int64_t fine_layers; // of the whole model, see passes/passes.h
+    int rank, n_ranks;   // see passes/passes.h
     uint64_t skip;       // bit per pass, see passes/passes.h
     const qn_disk *disk; // gets the text of the plan if it is to be filled; NULL: none
     const qn_switches *switches;

@@ -8,6 +8,7 @@
 #include "core/structs.h"
 #include "ir/text.h"
 #include "runtime/expert_budget.h"
+#include "runtime/gpu_layers.h"
 #include "runtime/identity.h"
 #include "runtime/images.h"
 #include "runtime/memory.h"
@@ -20,7 +21,6 @@
 // A model without a usable tokenizer still computes logits: say so, and go on.
 static qn_status open_tokenizer(qn_engine *engine, qn_err *err) {
     qn_err why = {0};
-    engine->n_tokens = engine->model->hparams->vocab;
     const qn_status status = qn_tokenizer_from_source(&engine->tokenizer, engine->source, &why);
     if (status == QN_MEMORY) {
         if (err) *err = why;
@@ -105,9 +105,13 @@ static qn_type choose_cache_type(const qn_engine *engine) {
 }
 
 qn_compile_opts qn_engine_compile_opts(const qn_engine *engine, const qn_stage *stage) {
+    const qn_team *team = engine->team;
+    const bool is_shared = team && team->split == QN_SPLIT_TENSORS;
     return (qn_compile_opts){.backend = stage->device->backend,
                              .numerics = engine->opts.numerics,
                              .fine_layers = qn_passes_fine_layers(&engine->model->graph),
+                             .rank = is_shared ? team->rank : 0,
+                             .n_ranks = is_shared ? team->n_ranks : 1,
                              .skip = engine->skip | engine->profile.prefill.skip,
                              .disk = &engine->disk,
                              .switches = &engine->switches,
@@ -116,10 +120,18 @@ qn_compile_opts qn_engine_compile_opts(const qn_engine *engine, const qn_stage *
 }
 
 static qn_status check_opts(const qn_engine_opts *o, qn_err *err) {
-    if ((unsigned)o->numerics > QN_NUMERICS_FAST)
-        return QN_FAIL(err, ARGUMENT, "numerics %d of %d", (int)o->numerics, QN_NUMERICS_FAST + 1);
+    if ((unsigned)o->numerics > QN_NUMERICS_TENSOR)
+        return QN_FAIL(err, ARGUMENT, "numerics %d of %d", (int)o->numerics,
+                       QN_NUMERICS_TENSOR + 1);
     if ((unsigned)o->cache_type > QN_CACHE_Q8_0)
         return QN_FAIL(err, ARGUMENT, "cache type %d of %d", (int)o->cache_type, QN_CACHE_Q8_0 + 1);
+    if ((unsigned)o->split > QN_SPLIT_AUTO)
+        return QN_FAIL(err, ARGUMENT, "split %d of %d", (int)o->split, QN_SPLIT_AUTO + 1);
+    if (o->rank_timeout_ms < 0)
+        return QN_FAIL(err, ARGUMENT, "a rank timeout of %lld ms, want 0 or more",
+                       (long long)o->rank_timeout_ms);
+    if (o->shares && o->split != QN_SPLIT_LAYERS)
+        return QN_FAIL(err, ARGUMENT, "shares '%.40s' without a split of layers", o->shares);
     if ((unsigned)o->cache_use > QN_CACHE_DIR_FILL)
         return QN_FAIL(err, ARGUMENT, "cache use %d of %d", (int)o->cache_use,
                        QN_CACHE_DIR_FILL + 1);
@@ -176,7 +188,9 @@ static qn_status compile_head(qn_engine *engine, qn_err *err) {
 }
 
 static qn_status compile_stages(qn_engine *engine, qn_err *err) {
-    const qn_profile_phase *prefill = &engine->profile.prefill, *decode = &engine->profile.decode;
+    // Ranks tell each other once what their plans give: it is the same in both phases.
+    const qn_profile_phase *prefill = &engine->profile.prefill,
+                           *decode = engine->team ? prefill : &engine->profile.decode;
     const uint64_t skip = engine->skip | decode->skip;
     engine->decode_differs =
         ((skip != (engine->skip | prefill->skip)) ||
@@ -185,7 +199,8 @@ static qn_status compile_stages(qn_engine *engine, qn_err *err) {
         !engine->switches.ref;
     for (size_t i = 0; i < engine->n_stages; i++)
         QN_TRY(compile_stage(&engine->stages[i], engine, skip, err));
-    return engine->opts.mtp ? compile_head(engine, err) : QN_OK;
+    const bool has_head = engine->opts.mtp && qn_team_has_head(engine->team);
+    return has_head ? compile_head(engine, err) : QN_OK;
 }
 
 static qn_status lay_out_state(qn_engine *engine, qn_err *err) {
@@ -199,6 +214,68 @@ static qn_status lay_out_state(qn_engine *engine, qn_err *err) {
     return status;
 }
 
+qn_status qn_engine_plan_stages(qn_engine *engine, qn_err *err) {
+    QN_TRY(compile_stages(engine, err));
+    return lay_out_state(engine, err);
+}
+
+void qn_engine_drop_plans(qn_engine *engine) {
+    for (size_t i = 0; i < engine->n_stages; i++) {
+        qn_plan_deinit(&engine->stages[i].prefill);
+        qn_plan_deinit(&engine->stages[i].decode);
+    }
+    qn_plan_deinit(&engine->head.prefill);
+    engine->head.device = NULL;
+    qn_state_layout_destroy(engine->layout);
+    engine->layout = NULL;
+}
+
+static qn_status name_devices(qn_engine *engine, qn_err *err) {
+    qn_buf names = {0};
+    for (size_t i = 0; i < engine->n_stages; i++)
+        qn_buf_printf(&names, "%s%s", i ? "," : "", engine->stages[i].device->backend->name);
+    qn_free(engine->devices);
+    engine->devices = NULL;
+    return qn_buf_take(&engine->devices, &names, err);
+}
+
+static qn_status check_numerics(const qn_engine *engine, qn_err *err) {
+    for (size_t i = 0; i < engine->n_stages; i++) {
+        const qn_device *device = engine->stages[i].device;
+        if (engine->opts.numerics == QN_NUMERICS_TENSOR && !device->kind->has_tensor)
+            return QN_FAIL(err, UNSUPPORTED, "device %s has no numerics tensor, GPUs have (cuda)",
+                           device->backend->name);
+    }
+    return QN_OK;
+}
+
+static qn_status open_devices(qn_engine *engine, qn_err *err) {
+    QN_TRY(qn_stages_open(&engine->stages, &engine->n_stages, engine->opts.device,
+                          engine->switches.level, engine->model->hparams->layers, engine->pool,
+                          err));
+    if (engine->team && engine->n_stages > 1)
+        return QN_FAIL(err, UNSUPPORTED, "%zu devices of one rank, want one: start more ranks",
+                       engine->n_stages);
+    return QN_OK;
+}
+
+// What this rank has of the layers.
+static void share_layers(qn_engine *engine) {
+    const qn_team *team = engine->team;
+    qn_stage *stage = &engine->stages[0];
+    if (team->split != QN_SPLIT_LAYERS) return;
+    stage->first_layer = team->first_layer[team->rank];
+    stage->end_layer = team->first_layer[team->rank + 1];
+    stage->is_whole = team->n_ranks == 1;
+}
+
+static qn_status set_up_stages(qn_engine *engine, qn_err *err) {
+    if (engine->team) share_layers(engine);
+    QN_TRY(qn_gpu_layers_apply(engine, err));
+    QN_TRY(check_numerics(engine, err));
+    return name_devices(engine, err);
+}
+
 static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
     const qn_disk_opts disk = {.dir = engine->opts.cache_dir,
                                .use = engine->opts.cache_use,
@@ -209,22 +286,20 @@ static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
     if (status) return qn_err_prefix(err, status, "QN_SKIP");
     QN_TRY(find_profile(engine, path, err));
     QN_TRY(qn_engine_check_plans(engine, err));
-    engine->cache_type = choose_cache_type(engine);
-    QN_TRY(compile_stages(engine, err));
-    return lay_out_state(engine, err);
+    QN_TRY(qn_gpu_layers_choose(engine, err));
+    QN_TRY(check_numerics(engine, err));
+    QN_TRY(name_devices(engine, err));
+    return qn_engine_plan_stages(engine, err);
 }
 
 // With a weight type that has no kernels, only the reference path and inspection are left.
 static qn_status try_compile(qn_engine *engine, const char *path, qn_err *err) {
     qn_err why;
     const qn_status status = compile(engine, path, &why);
-    if (status == QN_UNSUPPORTED && (engine->opts.no_weights || engine->opts.reference)) {
+    const bool needs_none = engine->opts.no_weights || engine->opts.reference;
+    if (status == QN_UNSUPPORTED && needs_none && !engine->team) {
         qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING, "no plan: %s", why.message);
-        for (size_t i = 0; i < engine->n_stages; i++) {
-            qn_plan_deinit(&engine->stages[i].prefill);
-            qn_plan_deinit(&engine->stages[i].decode);
-        }
-        qn_plan_deinit(&engine->head.prefill);
+        qn_engine_drop_plans(engine);
         return QN_OK;
     }
     if (status && err) *err = why;
@@ -251,7 +326,7 @@ static qn_status load_stage(qn_stage *stage, const qn_engine *engine, const qn_p
                                 .besides = besides,
                                 .is_head = stage == &engine->head,
                                 .device = stage->device,
-                                .disk = stage->is_whole ? &engine->disk : NULL,
+                                .disk = stage->is_whole && !engine->team ? &engine->disk : NULL,
                                 .residency = stage == &engine->head ? NULL : engine->residency,
                                 .progress = engine->opts.progress,
                                 .progress_arg = engine->opts.progress_arg};
@@ -277,12 +352,12 @@ static qn_status load_first(qn_engine *engine, qn_err *err) {
 // Several stages have parts of the weights each, which no file of the cache folder holds; the
 // prediction head has what the others do not have.
 static qn_status load_packs(qn_engine *engine, qn_err *err) {
-    QN_TRY(qn_expert_budget_apply(engine, err));
+    if (!engine->team) QN_TRY(qn_expert_budget_apply(engine, err));
     QN_TRY(qn_memory_check_weights(engine, err));
     QN_TRY(load_first(engine, err));
     for (size_t i = 1; i < engine->n_stages; i++)
         QN_TRY(load_stage(&engine->stages[i], engine, NULL, err));
-    if (engine->opts.mtp)
+    if (engine->opts.mtp && qn_team_has_head(engine->team))
         QN_TRY(load_stage(&engine->head, engine, engine->stages[engine->n_stages - 1].packs, err));
     engine->is_loaded = true;
     if (!engine->params) qn_weights_drop_own(&engine->model->weights);
@@ -300,16 +375,6 @@ static qn_status choose_graph(qn_engine *engine, qn_err *err) {
                        qn_source_path(engine->source), model->family->arch);
     engine->graph = engine->opts.mtp ? &model->graph_mtp : &model->graph;
     return QN_OK;
-}
-
-static qn_status open_stages(qn_engine *engine, qn_err *err) {
-    QN_TRY(qn_stages_open(&engine->stages, &engine->n_stages, engine->opts.device,
-                          engine->switches.level, engine->model->hparams->layers, engine->pool,
-                          err));
-    qn_buf names = {0};
-    for (size_t i = 0; i < engine->n_stages; i++)
-        qn_buf_printf(&names, "%s%s", i ? "," : "", engine->stages[i].device->backend->name);
-    return qn_buf_take(&engine->devices, &names, err);
 }
 
 // The files of each set, in order, and their scales.
@@ -342,29 +407,93 @@ static qn_status create_model(qn_engine *engine, qn_err *err) {
     return status;
 }
 
-static qn_status open_parts(qn_engine *engine, const qn_source_opts *from, qn_err *err) {
-    QN_TRY(check_opts(&engine->opts, err));
-    QN_TRY(qn_switches_read(&engine->switches, err));
+// What several ranks cannot do together.
+static qn_status check_team(const qn_engine *engine, qn_err *err) {
+    const qn_engine_opts *o = &engine->opts;
+    const qn_team *team = engine->team;
+    if (o->reference) return qn_team_refuse(team, "the reference interpreter", err);
+    if (engine->switches.ref) return qn_team_refuse(team, "a check of every kernel (QN_REF)", err);
+    if (o->gpu_layers) return qn_team_refuse(team, "a number of layers on GPUs", err);
+    if (o->expert_budget || o->expert_budget_bytes)
+        return qn_team_refuse(team, "an expert budget", err);
+    return QN_OK;
+}
+
+static qn_status open_model(qn_engine *engine, const qn_source_opts *from, qn_err *err) {
+    if (engine->team) QN_TRY(check_team(engine, err));
     const int asked = engine->opts.n_threads;
     QN_TRY(qn_pool_create(&engine->pool, asked ? asked : engine->switches.threads, err));
     QN_TRY(qn_source_create(&engine->source, from, err));
     QN_TRY(create_model(engine, err));
     QN_TRY(choose_graph(engine, err));
-    QN_TRY(open_stages(engine, err));
-    QN_TRY(check_graphs(engine, err));
+    engine->cache_type = choose_cache_type(engine);
+    return open_devices(engine, err);
+}
+
+// With several ranks, those that follow have no use for text and images.
+static qn_status open_text(qn_engine *engine, qn_err *err) {
+    engine->n_tokens = engine->model->hparams->vocab;
+    if (!qn_team_leads(engine->team)) return QN_OK;
     QN_TRY(open_tokenizer(engine, err));
     QN_TRY(qn_sample_defaults_read(&engine->sample_defaults, engine->source, engine->opts.log,
                                    engine->opts.log_arg, err));
     log_model(engine);
+    return QN_OK;
+}
+
+static qn_status open_plans(qn_engine *engine, const qn_source_opts *from, qn_err *err) {
+    QN_TRY(set_up_stages(engine, err));
+    QN_TRY(check_graphs(engine, err));
+    QN_TRY(open_text(engine, err));
     QN_TRY(try_compile(engine, from->path, err));
     if (engine->opts.no_weights) return QN_OK;
     if (engine->opts.reference || engine->switches.ref) QN_TRY(load_reference(engine, err));
     if (!engine->opts.reference) QN_TRY(load_packs(engine, err));
-    return qn_images_create(&engine->images, engine, err);
+    return qn_team_leads(engine->team) ? qn_images_create(&engine->images, engine, err) : QN_OK;
+}
+
+// Ranks meet on the way, so that none waits for one that has failed.
+static qn_status meet(qn_engine *engine, const qn_source_opts *from, qn_err *err) {
+    qn_team *team = engine->team;
+    if (team->n_ranks == 1)
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING,
+               "a split over one process: mpirun or srun starts several");
+    qn_status status = open_model(engine, from, err);
+    QN_TRY(qn_team_compare(team, engine, status, err));
+    QN_TRY(qn_team_choose(team, engine, err));
+    status = open_plans(engine, from, err);
+    QN_TRY(qn_ranks_agree_late(team->ranks, status, err));
+    QN_TRY(qn_team_level(team, engine, err));
+    team->has_opened = true;
+    return QN_OK;
+}
+
+static qn_status open_shared(qn_engine *engine, const qn_source_opts *from,
+                             const qn_ranks_opts *ranks, qn_err *err) {
+    qn_err why;
+    qn_status status = qn_team_join(&engine->team, &engine->opts, ranks, &why);
+    if (!status) status = meet(engine, from, &why);
+    if (status && engine->team) qn_ranks_fail(engine->team->ranks, &why);
+    if (status && err) *err = why;
+    return status;
+}
+
+static qn_status open_parts(qn_engine *engine, const qn_source_opts *from,
+                            const qn_ranks_opts *ranks, qn_err *err) {
+    QN_TRY(check_opts(&engine->opts, err));
+    QN_TRY(qn_switches_read(&engine->switches, err));
+    if (engine->opts.split != QN_SPLIT_NONE) return open_shared(engine, from, ranks, err);
+    QN_TRY(open_model(engine, from, err));
+    return open_plans(engine, from, err);
+}
+
+// What several ranks fail with is told once.
+static void hush(const qn_engine *engine, qn_err *err) {
+    if (err && engine->team && !qn_ranks_tells(engine->team->ranks)) err->message[0] = 0;
 }
 
 static qn_status open_engine(qn_engine **out, qn_source_opts *from, const qn_engine_opts *opts,
-                             qn_err *err) {
+                             const qn_ranks_opts *ranks, qn_err *err) {
     qn_engine_opts own;
     QN_TRY(QN_OPTS_READ(qn_engine_opts, &own, opts, err));
     qn_engine *engine = qn_alloc(1, sizeof *engine);
@@ -377,14 +506,17 @@ static qn_status open_engine(qn_engine **out, qn_source_opts *from, const qn_eng
     engine->opts = own;
     from->config = own.config;
     if (!from->path) engine->opts.cache_dir = NULL; // nothing tells when such files change
-    const qn_status status = open_parts(engine, from, err);
+    const qn_status status = open_parts(engine, from, ranks, err);
     qn_disk_close(&engine->disk);
     engine->opts.config = engine->opts.profile = engine->opts.profile_text = NULL; // the caller's
     engine->opts.mmproj = engine->opts.device = engine->opts.cache_dir = NULL;
-    if (status)
+    engine->opts.shares = NULL;
+    if (status) {
+        hush(engine, err);
         qn_engine_close(engine);
-    else
+    } else {
         *out = engine;
+    }
     return status;
 }
 
@@ -392,18 +524,34 @@ qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts
                          qn_err *err) {
     QN_NEED(out, err);
     if (!path) return QN_FAIL(err, ARGUMENT, "no model was named");
-    return open_engine(out, &(qn_source_opts){.path = path}, opts, err);
+    return open_engine(out, &(qn_source_opts){.path = path}, opts, NULL, err);
+}
+
+qn_status qn_engine_open_ranked(qn_engine **out, const char *path, const qn_engine_opts *opts,
+                                const qn_ranks_opts *ranks, qn_err *err) {
+    return open_engine(out, &(qn_source_opts){.path = path}, opts, ranks, err);
+}
+
+qn_status qn_engine_follow(qn_engine *engine, qn_err *err) {
+    QN_NEED(engine, err);
+    if (!engine->team || engine->team->rank == 0)
+        return QN_FAIL(err, STATE, "rank %d of %d follows nobody", 0,
+                       engine->team ? engine->team->n_ranks : 1);
+    const qn_status status = qn_team_follow(engine, err);
+    if (status) hush(engine, err);
+    return status;
 }
 
 qn_status qn_engine_open_files(qn_engine **out, const qn_model_file *files, size_t n,
                                const qn_engine_opts *opts, qn_err *err) {
     QN_NEED(out, err);
     if (n) QN_NEED(files, err);
-    return open_engine(out, &(qn_source_opts){.files = files, .n_files = n}, opts, err);
+    return open_engine(out, &(qn_source_opts){.files = files, .n_files = n}, opts, NULL, err);
 }
 
 void qn_engine_close(qn_engine *engine) {
     if (!engine) return;
+    qn_team_leave(engine->team);
     qn_images_destroy(engine->images);
     qn_free(engine->adapter_hashes);
     qn_free(engine->model_hash);

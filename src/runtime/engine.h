@@ -10,6 +10,7 @@
 #include "runtime/profile.h"
 #include "runtime/stage.h"
 #include "runtime/state.h"
+#include "runtime/team.h"
 #include "tokenizer/tokenizer.h"
 
 // Rows of a prefill step: enough to read weights rarely, few enough to keep activations small, and
@@ -43,10 +44,16 @@ struct qn_engine {
     qn_residency *residency;      // of the only stage; NULL: all experts are in memory
     bool may_hold_all;            // ... but they would fit, and nobody asked for a part of them
     struct qn_images *images;     // images.h; NULL: the engine was opened without weights
+    qn_team *team;                // the ranks that share the model; NULL: this process alone
     // The reference path; NULL otherwise.
     // Weights of model->graph, graph_hidden and graph_predict, by value.
     const void **params, **params_hidden, **params_predict;
 };
+
+// As qn_engine_open, with ranks that the caller names, not those of the launcher.
+QN_MUST_CHECK qn_status qn_engine_open_ranked(qn_engine **out, const char *path,
+                                              const qn_engine_opts *opts,
+                                              const qn_ranks_opts *ranks, qn_err *err);
 
 // The index of a set of adapters that an option asks for (see qn_adapter in quern.h); -1: none.
 // `usual` is what 0 stands for; qn_engine_adapter_usual: the first set, if there is any.
@@ -60,6 +67,9 @@ int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode);
 QN_MUST_CHECK qn_status qn_engine_check_plans(const qn_engine *engine, qn_err *err);
 // Rows of a prefill step: as asked, as the profile says, or the default.
 int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked);
+// Plans and the layout of state for the stages as they are; and away with them.
+QN_MUST_CHECK qn_status qn_engine_plan_stages(qn_engine *engine, qn_err *err);
+void qn_engine_drop_plans(qn_engine *engine);
 // How the engine compiles the graph of prefill for a stage.
 qn_compile_opts qn_engine_compile_opts(const qn_engine *engine, const qn_stage *stage);
 // Min of the free bytes of all devices; false: unknown.

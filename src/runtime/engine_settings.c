@@ -1,4 +1,5 @@
 // Settings of an engine: as asked, else as its profile says, else the default.
+#include "core/mem.h"
 #include "runtime/engine.h"
 
 // Of each phase. Sizes go by powers of two: 10 numbers of rows up to a chunk of 512, and a few
@@ -54,9 +55,20 @@ bool qn_engine_free_memory(const qn_engine *engine, int64_t *available) {
     return is_known;
 }
 
+// What all devices compute well.
+static int64_t usual_chunk(const qn_engine *engine) {
+    int64_t chunk = 0;
+    for (size_t i = 0; i < engine->n_stages; i++) {
+        const int64_t own = engine->stages[i].device->kind->chunk;
+        const int64_t fits = own ? own : QN_DEFAULT_CHUNK;
+        chunk = chunk ? qn_min(chunk, fits) : fits;
+    }
+    return chunk ? chunk : QN_DEFAULT_CHUNK;
+}
+
 int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked) {
     const qn_profile *profile = &engine->profile;
-    int64_t chunk = asked ? asked : profile->chunk ? profile->chunk : QN_DEFAULT_CHUNK;
+    int64_t chunk = asked ? asked : profile->chunk ? profile->chunk : usual_chunk(engine);
     if (profile->compile_seq_cap && profile->compile_seq_cap < chunk)
         chunk = profile->compile_seq_cap;
     return chunk;

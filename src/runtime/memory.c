@@ -3,6 +3,7 @@
 #include "core/machine.h"
 #include "core/mem.h"
 #include "runtime/runner.h"
+#include "runtime/weights_file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,12 @@
 enum { MIN_CONTEXT = 64, KEPT_SLOTS = 4 };
 
 static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
+
+static int64_t to_page(int64_t bytes) {
+    return bytes > INT64_MAX - QN_PACK_PAGE
+               ? INT64_MAX
+               : (bytes + QN_PACK_PAGE - 1) / QN_PACK_PAGE * QN_PACK_PAGE;
+}
 
 // The weights of the prediction head, or all others.
 static qn_status add_stage(int64_t *total, const qn_engine *engine, const qn_stage *stage,
@@ -28,6 +35,7 @@ static qn_status add_stage(int64_t *total, const qn_engine *engine, const qn_sta
             qn_residency_has(engine->residency, leaf->name))
             continue;
         QN_TRY(stage->device->kind->weight_bytes(&bytes, stage->device, leaf, err));
+        if (!stage->device->kind->has_host_memory) bytes = to_page(bytes); // as they are placed
         if (!qn_i64_add(total, *total, bytes)) *total = INT64_MAX;
     }
     return QN_OK;
@@ -169,6 +177,43 @@ static qn_status measure_card(session_need *out, const qn_runner_opts *opts,
     out->state = size.state.all;
     out->activations = size.arena + size.scratch;
     if (!qn_i64_add(&out->all, out->state, out->activations)) out->all = INT64_MAX;
+    return QN_OK;
+}
+
+// Of the free memory of a card that is left to its driver, for code and for recorded launches.
+enum { DRIVER_SHARE = 64 };
+
+static qn_status fits_card(bool *fits, const qn_runner_opts *opts, const qn_device *device,
+                           qn_err *err) {
+    session_need need = {0};
+    int64_t weights;
+    if (!device->kind->memory(device, &need.available)) {
+        QN_TRY(qn_device_failure(device, err));
+        return QN_OK; // nobody knows
+    }
+    QN_TRY(weights_on(&weights, opts->engine, device, err));
+    QN_TRY(measure_card(&need, opts, device, err));
+    const int64_t room = need.available - need.available / DRIVER_SHARE;
+    if (weights > room || need.all > room - weights) *fits = false;
+    return QN_OK;
+}
+
+qn_status qn_memory_fits_cards(bool *fits, const qn_engine *engine, int64_t context, qn_err *err) {
+    const int64_t chunk = qn_engine_chunk(engine, 0);
+    // What a session takes at least, unless it is asked for more.
+    const qn_runner_opts opts = {.engine = engine,
+                                 .context = context,
+                                 .rows = qn_min(chunk, context),
+                                 .outs = QN_DEFAULT_SESSIONS,
+                                 .segs = QN_DEFAULT_SESSIONS,
+                                 .n_seqs = QN_DEFAULT_SESSIONS,
+                                 .positions = context};
+    *fits = true;
+    for (size_t i = 0; i < engine->n_stages && *fits; i++) {
+        const qn_device *device = engine->stages[i].device;
+        if (!device->kind->has_host_memory && is_first(engine, i))
+            QN_TRY(fits_card(fits, &opts, device, err));
+    }
     return QN_OK;
 }
 

@@ -12,8 +12,12 @@ QN_MUST_CHECK qn_status qn_memory_weights(int64_t *out, const qn_engine *engine,
 
 // Fails with the numbers when the weights cannot fit in free memory.
 QN_MUST_CHECK qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err);
-// The same for a session; with opts->shrink the context is halved until it fits instead. Where
-// opts->kept is 0, it gets the KV cache of one context and four recurrent states, or what is
+// Whether weights, and a session with this context that does not shrink, fit in the free memory of
+// every device that has its own; no weights are loaded yet.
+QN_MUST_CHECK qn_status qn_memory_fits_cards(bool *fits, const qn_engine *engine, int64_t context,
+                                             qn_err *err);
+// Fails where a session cannot fit; with opts->shrink the context is halved until it fits instead.
+// Where opts->kept is 0, it gets the KV cache of one context and four recurrent states, or what is
 // left of memory. opts->sessions is not 0 here; `outs`: rows of a step that have logits.
 QN_MUST_CHECK qn_status qn_memory_fit(qn_session_opts *opts, int64_t outs, const qn_engine *engine,
                                       qn_err *err);

@@ -1,5 +1,6 @@
 #include "runtime/check.h"
 #include "runtime/runner_int.h"
+#include "runtime/runner_team.h"
 #include "runtime/tally.h"
 
 #include "core/log.h"
@@ -55,6 +56,7 @@ qn_status qn_runner_make_room(int32_t **message, size_t *words, bool *has_room, 
 // Room for the largest message, touched where it is used only. A record may have given rows.
 static qn_status init_message(qn_runner *r, qn_err *err) {
     const qn_step_sizes max = qn_runner_max_sizes(r);
+    if (r->opts.n_pages) return QN_OK; // its messages come with their orders
     if (!r->opts.is_replay) return alloc_message(&r->message, &r->message_words, &max, err);
     return qn_runner_make_room(&r->message, &r->message_words, &r->has_given_room, r, &max, err);
 }
@@ -153,7 +155,9 @@ static qn_state_opts state_opts(const qn_runner_opts *o) {
                            .n_seqs = o->n_seqs,
                            .positions = o->positions,
                            .kept_bytes = o->kept_bytes,
-                           .where = o->where};
+                           .where = o->where,
+                           .n_pages = o->n_pages,
+                           .n_slots = o->n_slots};
 }
 
 // The plan whose outputs include the residual stream: rarely wanted, so compiled on demand.
@@ -197,7 +201,9 @@ static qn_status init_stage(qn_runner_stage *s, const qn_runner *r, bool is_meas
     qn_program_opts opts = {
         .max = {.rows = o->rows, .segs = o->segs, .outs = o->outs, .cached = o->context},
         .is_timed = is_tallied || o->trace,
-        .is_measured = is_measured};
+        .is_tensor = engine->opts.numerics == QN_NUMERICS_TENSOR,
+        .is_measured = is_measured,
+        .gather = engine->team ? &engine->team->gather : NULL};
     if (o->hidden) QN_TRY(compile_hidden(&s->hidden, engine, s->stage, err));
     const qn_plan *plan = o->hidden ? &s->hidden : &s->stage->prefill;
     QN_TRY(add_plan(&opts, r, s, QN_PREFILL, plan, err));
@@ -215,14 +221,19 @@ static qn_status init_stage(qn_runner_stage *s, const qn_runner *r, bool is_meas
 static qn_status init_head(qn_runner *r, bool is_measured, qn_err *err) {
     const qn_runner_opts *o = &r->opts;
     qn_runner_stage *s = &r->head;
-    qn_program_opts opts = {.is_timed = o->trace, .is_measured = is_measured};
+    qn_program_opts opts = {.is_timed = o->trace,
+                            .is_tensor = r->engine->opts.numerics == QN_NUMERICS_TENSOR,
+                            .is_measured = is_measured,
+                            .gather = r->engine->team ? &r->engine->team->gather : NULL};
     s->stage = &r->engine->head;
-    r->head_rows = o->outs > o->segs ? o->outs : o->segs;
     opts.max = (qn_sizes){
         .rows = r->head_rows, .segs = o->segs, .outs = r->head_rows, .cached = o->context};
     QN_TRY(add_plan(&opts, r, s, QN_PREFILL, &s->stage->prefill, err));
-    QN_TRY(s->stage->device->kind->prepare(&s->program, s->stage->device, &opts, err));
-    if (is_measured) return QN_OK;
+    return s->stage->device->kind->prepare(&s->program, s->stage->device, &opts, err);
+}
+
+// What goes to it and comes from it; with a split of layers it may be on another rank.
+static qn_status init_head_rows(qn_runner *r, qn_err *err) {
     const qn_step_sizes max = qn_runner_max_head_sizes(r);
     size_t words;
     QN_TRY(alloc_message(&r->head_message, &words, &max, err));
@@ -242,23 +253,41 @@ static bool is_cut(const char *output) {
     return strncmp(output, QN_CUT_NAME, strlen(QN_CUT_NAME)) == 0;
 }
 
+static qn_status add_cut(qn_runner *r, const char *name, int64_t width, qn_err *err) {
+    qn_runner_cut *cut = &r->cuts[r->n_cuts++];
+    size_t n_floats;
+    *cut = (qn_runner_cut){.name = name, .width = width};
+    if (qn_size_mul(&n_floats, (size_t)r->opts.rows, (size_t)width))
+        cut->rows = qn_alloc(n_floats, sizeof *cut->rows);
+    return cut->rows ? QN_OK : QN_NOMEM(err, "rows between stages");
+}
+
+// The same for what this rank hands to others, or they to it.
+static qn_status init_team_cuts(qn_runner *r, qn_err *err) {
+    const qn_team *team = r->engine->team;
+    const qn_team_cuts *cuts = r->opts.hidden ? &team->hidden_cuts : &team->cuts;
+    r->cuts = qn_alloc(cuts->n, sizeof *r->cuts);
+    if (!r->cuts) return QN_NOMEM(err, "rows between stages");
+    for (size_t i = 0; i < cuts->n; i++) {
+        const qn_team_cut *cut = &cuts->items[i];
+        if (cut->maker == team->rank || cut->reads[team->rank])
+            QN_TRY(add_cut(r, cut->name, cut->width, err));
+    }
+    return QN_OK;
+}
+
 // Room for what each stage hands to later ones.
 static qn_status init_cuts(qn_runner *r, qn_err *err) {
     size_t n = 0;
+    if (r->engine->team) return init_team_cuts(r, err);
     for (size_t i = 0; i < r->engine->n_stages; i++) n += r->stages[i].plans[QN_PREFILL]->n_outputs;
     r->cuts = qn_alloc(n, sizeof *r->cuts);
     if (!r->cuts) return QN_NOMEM(err, "stages");
     for (size_t i = 0; i < r->engine->n_stages; i++) {
         const qn_plan *plan = r->stages[i].plans[QN_PREFILL];
         for (size_t o = 0; o < plan->n_outputs; o++) {
-            if (!is_cut(plan->outputs[o].name)) continue;
-            qn_runner_cut *cut = &r->cuts[r->n_cuts++];
-            *cut =
-                (qn_runner_cut){.name = plan->outputs[o].name, .width = plan->outputs[o].arg.width};
-            size_t n_floats;
-            if (qn_size_mul(&n_floats, (size_t)r->opts.rows, (size_t)cut->width))
-                cut->rows = qn_alloc(n_floats, sizeof *cut->rows);
-            if (!cut->rows) return QN_NOMEM(err, "rows between stages");
+            if (is_cut(plan->outputs[o].name))
+                QN_TRY(add_cut(r, plan->outputs[o].name, plan->outputs[o].arg.width, err));
         }
     }
     return QN_OK;
@@ -275,8 +304,11 @@ static qn_status init_stages(qn_runner *r, bool is_measured, qn_err *err) {
     for (size_t i = 0; i < engine->n_stages; i++) r->stages[i].stage = &engine->stages[i];
     for (size_t i = 0; i < engine->n_stages; i++)
         QN_TRY(init_stage(&r->stages[i], r, is_measured, err));
+    r->head_rows = qn_max(r->opts.outs, r->opts.segs);
     if (engine->head.device && !r->opts.hidden) QN_TRY(init_head(r, is_measured, err));
-    return is_measured ? QN_OK : init_cuts(r, err);
+    if (is_measured) return QN_OK;
+    if (engine->opts.mtp && !r->opts.hidden) QN_TRY(init_head_rows(r, err));
+    return init_cuts(r, err);
 }
 
 static qn_status init_parts(qn_runner *r, qn_err *err) {
@@ -285,11 +317,22 @@ static qn_status init_parts(qn_runner *r, qn_err *err) {
     state.flush_arg = r;
     QN_TRY(qn_state_create(&r->state, &state, err));
     QN_TRY(init_message(r, err));
-    if (!r->opts.is_replay) QN_TRY(init_record(r, err));
+    if (!r->opts.is_replay && !r->opts.n_pages) QN_TRY(init_record(r, err));
     r->began = qn_clock();
     QN_TRY(init_stages(r, false, err));
     const bool is_checked = r->engine->switches.ref && r->engine->is_loaded;
     return is_checked ? qn_check_create(&r->check, r->engine, r->opts.hidden, err) : QN_OK;
+}
+
+// Sequences are on rank 0 alone.
+static qn_status check_rank(qn_runner *r, qn_err *err) {
+    const qn_team *team = r->engine->team;
+    if (!team) return QN_OK;
+    if (team->rank > 0 && !r->opts.n_pages)
+        return QN_FAIL(err, STATE, "rank %d of %d has no sessions: rank 0 has", team->rank,
+                       team->n_ranks);
+    r->team = qn_alloc(1, sizeof *r->team);
+    return r->team ? QN_OK : QN_NOMEM(err, "ranks");
 }
 
 qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *err) {
@@ -297,7 +340,9 @@ qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *
     if (!r) return QN_NOMEM(err, "runner");
     r->opts = *opts;
     r->engine = opts->engine;
-    const qn_status status = init_parts(r, err);
+    qn_status status = check_rank(r, err);
+    if (!status) status = init_parts(r, err);
+    if (r->team) status = qn_runner_team_open(r, status, err);
     if (status)
         qn_runner_destroy(r);
     else
@@ -307,6 +352,7 @@ qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *
 
 void qn_runner_destroy(qn_runner *r) {
     if (!r) return;
+    if (r->team) qn_runner_team_close(r);
     qn_check_destroy(r->check);
     for (size_t i = 0; r->stages && i < r->engine->n_stages; i++) {
         if (r->stages[i].sums) qn_tally_tell(r, &r->stages[i]);
@@ -374,44 +420,57 @@ static const qn_plan_output *find_output(const qn_runner_stage **stage, const qn
     return output;
 }
 
-const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) {
-    const qn_runner_stage *s;
-    const qn_plan_output *o = find_output(&s, r, output);
-    return o ? s->program->device->kind->row(s->program, o, row) : NULL;
+// A row of an output of the model's plan or (is_head) the head's; *width.
+static const float *find_row(int64_t *width, const qn_runner *r, bool is_head, const char *output,
+                             int64_t row) {
+    const qn_runner_stage *s = &r->head;
+    const qn_plan_output *o = NULL;
+    const float *whole = NULL;
+    if (r->team)
+        whole = qn_runner_team_row(width, is_head ? &r->team->head : &r->team->model, output, row);
+    if (whole) return whole;
+    if (!is_head)
+        o = find_output(&s, r, output);
+    else if (s->program)
+        o = qn_plan_find_output(qn_runner_plan(s), output);
+    if (!o) return NULL;
+    *width = o->arg.width;
+    return s->program->device->kind->row(s->program, o, row);
 }
 
-static void open_top(qn_runner_top *out, const qn_runner_stage *s, const qn_plan_output *o,
-                     int64_t wanted, int64_t row) {
-    const float *best = s->program->device->kind->row(s->program, o, row);
-    const int64_t max = o->arg.width / 2 - 1;
+const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) {
+    int64_t width;
+    return find_row(&width, r, false, output, row);
+}
+
+static bool open_top(qn_runner_top *out, const float *best, int64_t width, int64_t wanted) {
+    if (!best) return false;
+    const int64_t max = width / 2 - 1;
     *out = (qn_runner_top){.logits = best + 2, .ids = best + 2 + max};
     out->min = best[0];
     out->broken = (int64_t)best[1];
     const int64_t top = wanted > 0 && wanted < max ? wanted : max;
     while (out->n < top && out->ids[out->n] >= 0) out->n++;
+    return true;
 }
 
 bool qn_runner_find_top(qn_runner_top *out, const qn_runner *r, int64_t row) {
-    const qn_runner_stage *s;
-    const qn_plan_output *o = find_output(&s, r, "best");
+    int64_t width = 0;
     const bool is_padded = r->engine->n_tokens < r->engine->model->hparams->vocab;
-    if (!o || (r->check && is_padded)) return false;
-    open_top(out, s, o, r->step.top, row);
-    return true;
+    if (r->check && is_padded) return false;
+    const float *best = find_row(&width, r, false, "best", row);
+    return open_top(out, best, width, r->step.top);
 }
 
 const float *qn_runner_head_row(const qn_runner *r, const char *output, int64_t row) {
-    const qn_runner_stage *s = &r->head;
-    const qn_plan_output *o = s->program ? qn_plan_find_output(qn_runner_plan(s), output) : NULL;
-    return o ? s->program->device->kind->row(s->program, o, row) : NULL;
+    int64_t width;
+    return find_row(&width, r, true, output, row);
 }
 
 bool qn_runner_head_top(qn_runner_top *out, const qn_runner *r, int64_t row) {
-    const qn_runner_stage *s = &r->head;
-    const qn_plan_output *o = s->program ? qn_plan_find_output(qn_runner_plan(s), "best") : NULL;
-    if (!o) return false;
-    open_top(out, s, o, r->head_step.top, row);
-    return true;
+    int64_t width = 0;
+    const float *best = find_row(&width, r, true, "best", row);
+    return open_top(out, best, width, r->head_step.top);
 }
 
 qn_status qn_runner_failure(const qn_runner *r, qn_err *err) {

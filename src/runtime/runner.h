@@ -11,6 +11,8 @@
 #include "runtime/media.h"
 #include "runtime/state.h"
 
+enum { QN_DEFAULT_SESSIONS = 32 }; // sequences of a runner, where nobody asks for a number
+
 typedef struct qn_runner qn_runner;
 typedef struct qn_replay qn_replay;   // record.h
 typedef struct qn_touched qn_touched; // record.h
@@ -29,6 +31,10 @@ typedef struct qn_runner_opts {
     qn_trace_fn *trace;
     void *trace_arg;
     const qn_device *where; // qn_runner_measure: what is in the memory of this device; NULL: all
+    // Of a rank that follows: pages of each group, (groups), and slots, as rank 0 has counted them.
+    // It has no sequences, and its steps come as orders (team.h). NULL: not so.
+    const int64_t *n_pages;
+    int64_t n_slots;
 } qn_runner_opts;
 
 typedef struct qn_runner_size {

@@ -1,14 +1,14 @@
 // The prediction head of a runner: its rows of several sequences at once.
 #include "runtime/kv_memory.h"
 #include "runtime/runner_int.h"
+#include "runtime/runner_team.h"
 
 #include <string.h>
 
 static qn_status check_predicts(const qn_runner *r, const qn_predict *predicts, int64_t n,
                                 qn_err *err) {
     int64_t rows = 0;
-    if (!r->head.program)
-        return QN_FAIL(err, STATE, "the model was opened without its prediction head");
+    if (!r->before) return QN_FAIL(err, STATE, "the model was opened without its prediction head");
     for (int64_t b = 0; b < n; b++) {
         const qn_predict *p = &predicts[b];
         if (p->rows < 1 || p->outs < 0 || p->outs > p->rows || p->position < 1 || p->top < 0 ||
@@ -90,6 +90,7 @@ qn_status qn_runner_predict(qn_runner *r, const qn_predict *predicts, int64_t n,
     // the same rows again.
     qn_runner_flush_copies(r);
     const qn_sizes sizes = write_message(r, predicts, n, entries);
+    if (r->team) return qn_runner_team_predict(r, &sizes, err);
     const qn_device_kind *kind = r->head.program->device->kind;
     if (!kind->begin(r->head.program, QN_PREFILL, r->head_message, &sizes))
         return QN_FAIL(err, LIMIT, "a prediction of %lld rows cannot be bound",

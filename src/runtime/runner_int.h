@@ -9,6 +9,7 @@
 enum { QN_PREFILL = 0, QN_DECODE = 1, QN_PHASES = QN_PROGRAM_PLANS };
 
 typedef struct qn_check qn_check;
+typedef struct qn_runner_team qn_runner_team; // runner_team.h
 
 // What a plan's leaves are for this runner: where its weights and its state lie.
 typedef struct qn_leaves {
@@ -35,7 +36,7 @@ typedef struct qn_runner_stage {
 
 // Rows that one stage hands to later ones.
 typedef struct qn_runner_cut {
-    const char *name; // borrowed from the plan that makes them
+    const char *name; // borrowed from the plan that makes them, or the team
     int64_t width;
     float *rows; // (rows of the largest step, width)
 } qn_runner_cut;
@@ -60,10 +61,11 @@ struct qn_runner {
     int32_t *head_message;
     bool head_given_room;
     qn_step head_step;
-    int64_t head_rows; // max of a run
-    float *before;     // (head_rows, width) what it reads
-    int64_t began;     // nanoseconds
-    qn_check *check;   // NULL: kernels are not compared
+    int64_t head_rows;    // max of a run
+    float *before;        // (head_rows, width) what it reads
+    int64_t began;        // nanoseconds
+    qn_check *check;      // NULL: kernels are not compared
+    qn_runner_team *team; // what it shares with other ranks; NULL: it is alone
 };
 
 // The arrays of a message that is being written.
@@ -96,12 +98,20 @@ QN_MUST_CHECK qn_status qn_runner_make_room(int32_t **message, size_t *words, bo
 qn_step_sizes qn_runner_max_sizes(const qn_runner *runner);
 qn_step_sizes qn_runner_max_head_sizes(const qn_runner *runner);
 
-// Tells the trace of a stage's last step.
+// Brings wanted rows of a step that runs, where they are not in this memory.
 void qn_runner_bring_rows(const qn_runner_stage *stage, const qn_step *step);
+// Tells the trace of a stage's last step.
 void qn_runner_trace(const qn_runner *runner, const qn_runner_stage *stage, int64_t rows);
 
 // The plan of the stage's last step.
 const qn_plan *qn_runner_plan(const qn_runner_stage *stage);
+
+// Makes a message the step of every stage; row `first` of what stages hand on is its first. False if
+// it cannot be bound.
+bool qn_runner_begin_stages(qn_runner *runner, int32_t *message, const qn_sizes *sizes,
+                            int64_t first);
+// Takes the rows that later stages read, from row `first` on.
+void qn_runner_take_cuts(const qn_runner *runner, const qn_runner_stage *stage, int64_t first);
 
 // A qn_copies_fn: does copies at once, as a step without rows.
 void qn_runner_flush(void *runner, const qn_copy *copies, int64_t n);

@@ -2,6 +2,7 @@
 #include "runtime/check.h"
 #include "runtime/kv_memory.h"
 #include "runtime/runner_int.h"
+#include "runtime/runner_team.h"
 #include "runtime/tally.h"
 
 #include <string.h>
@@ -154,26 +155,26 @@ void qn_runner_trace(const qn_runner *r, const qn_runner_stage *s, int64_t rows)
     }
 }
 
-// Makes the message the step of every stage. False if it cannot be bound.
-static bool begin_stages(qn_runner *r, const qn_sizes *sizes) {
+bool qn_runner_begin_stages(qn_runner *r, int32_t *message, const qn_sizes *sizes, int64_t first) {
     const int phase = choose_phase(r, sizes);
     for (size_t i = 0; i < r->engine->n_stages; i++) {
         qn_runner_stage *s = &r->stages[i];
-        if (!s->program->device->kind->begin(s->program, phase, r->message, sizes)) return false;
+        if (!s->program->device->kind->begin(s->program, phase, message, sizes)) return false;
         s->phase = phase;
         for (size_t c = 0; c < r->n_cuts; c++)
-            (void)s->program->device->kind->give(s->program, r->cuts[c].name, r->cuts[c].rows);
+            (void)s->program->device->kind->give(s->program, r->cuts[c].name,
+                                                 r->cuts[c].rows + first * r->cuts[c].width);
     }
     return true;
 }
 
-// Takes the rows that later stages read.
-static void take_cuts(const qn_runner *r, const qn_runner_stage *s) {
+void qn_runner_take_cuts(const qn_runner *r, const qn_runner_stage *s, int64_t first) {
     for (size_t c = 0; c < r->n_cuts; c++) {
         const qn_runner_cut *cut = &r->cuts[c];
         const qn_plan_output *output = qn_plan_find_output(qn_runner_plan(s), cut->name);
         for (int64_t t = 0; output && t < r->step.n_rows; t++)
-            memcpy(cut->rows + t * cut->width, s->program->device->kind->row(s->program, output, t),
+            memcpy(cut->rows + (first + t) * cut->width,
+                   s->program->device->kind->row(s->program, output, t),
                    (size_t)cut->width * sizeof *cut->rows);
     }
 }
@@ -203,6 +204,7 @@ void qn_runner_bring_rows(const qn_runner_stage *s, const qn_step *step) {
 
 // Copies come first: the step reads the pages and slots that they fill.
 static qn_status run_step(qn_runner *r, qn_err *err) {
+    if (r->team) return qn_runner_team_step(r, err);
     qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
     if (r->check) {
         QN_TRY(qn_check_run(r->check, r, err));
@@ -214,7 +216,7 @@ static qn_status run_step(qn_runner *r, qn_err *err) {
     for (size_t i = 0; i < r->engine->n_stages; i++) {
         const qn_runner_stage *s = &r->stages[i];
         s->program->device->kind->run(s->program);
-        take_cuts(r, s);
+        qn_runner_take_cuts(r, s, 0);
     }
     qn_program *last = r->stages[r->engine->n_stages - 1].program;
     last->device->kind->wait(last);
@@ -254,10 +256,11 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
         const qn_step_sizes max = qn_runner_max_sizes(r);
         QN_TRY(
             qn_runner_make_room(&r->message, &r->message_words, &r->has_given_room, r, &max, err));
+        if (r->team) QN_TRY(qn_runner_team_reserve(r, err));
     }
     QN_TRY(prepare(segments, n, err));
     const qn_sizes sizes = write_message(r, segments, n);
-    if (!begin_stages(r, &sizes)) {
+    if (!r->team && !qn_runner_begin_stages(r, r->message, &sizes, 0)) {
         for (int64_t b = 0; b < n; b++) qn_seq_cancel(segments[b].seq);
         return QN_FAIL(err, LIMIT,
                        "a step of %lld rows cannot be bound: it is larger than was planned for, or "
@@ -287,6 +290,7 @@ void qn_runner_flush(void *runner, const qn_copy *copies, int64_t n) {
     memcpy(qn_step_at(r->message, QN_STEP_COPIES), copies, (size_t)n * sizeof *copies);
     if (r->record && !r->failed_status)
         r->failed_status = qn_record_add(r->record, r->message, &r->failed);
+    if (r->team && !r->failed_status) r->failed_status = qn_runner_team_copy(r, &r->failed);
     qn_kv_copy(qn_state_memory(r->state), copies, n);
 }
 
@@ -329,13 +333,14 @@ qn_status qn_runner_replay(int64_t *n_out, qn_runner *r, qn_replay *replay, qn_t
     qn_step_view(&r->step, r->message);
     QN_TRY(qn_touched_add(touched, r->state, &r->step, err));
     if (r->step.n_rows == 0) {
+        if (r->team) QN_TRY(qn_runner_team_copy(r, err));
         qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
         return QN_OK; // a device that failed tells it with the next rows
     }
     int32_t *out_full = qn_step_at(r->message, QN_STEP_OUT_FULL);
     for (int64_t i = 0; i < r->step.n_out; i++) out_full[i] = 1;
     const qn_sizes sizes = sizes_of(&r->step);
-    if (!begin_stages(r, &sizes))
+    if (!r->team && !qn_runner_begin_stages(r, r->message, &sizes, 0))
         return QN_FAIL(err, LIMIT,
                        "a step of %lld rows cannot be bound: it is larger than was planned for, or "
                        "its device has no room for its tables",

@@ -30,6 +30,15 @@ static size_t count_names(const char *list) {
     return n;
 }
 
+void qn_stages_divide(qn_stage *stages, size_t n, int64_t first, int64_t n_layers) {
+    const int64_t here = n_layers - first;
+    for (size_t i = 0; i < n; i++) {
+        stages[i].first_layer = first + here * (int64_t)i / (int64_t)n;
+        stages[i].end_layer = first + here * (int64_t)(i + 1) / (int64_t)n;
+        stages[i].is_whole = n == 1 && first == 0;
+    }
+}
+
 qn_status qn_stages_open(qn_stage **stages, size_t *n, const char *devices, const char *level,
                          int64_t n_layers, qn_pool *pool, qn_err *err) {
     const char *at = devices ? devices : "";
@@ -40,13 +49,11 @@ qn_status qn_stages_open(qn_stage **stages, size_t *n, const char *devices, cons
     qn_stage *all = qn_alloc(n_stages, sizeof *all);
     if (!all) return QN_NOMEM(err, "stages");
     qn_status status = QN_OK;
+    qn_stages_divide(all, n_stages, 0, n_layers);
     for (size_t i = 0; i < n_stages && !status; i++) {
         const size_t size = strcspn(at, ",");
         if (size == 0 && n_stages > 1)
             status = QN_FAIL(err, ARGUMENT, "device %zu of '%.40s': the name is empty", i, devices);
-        all[i].first_layer = n_layers * (int64_t)i / (int64_t)n_stages;
-        all[i].end_layer = n_layers * (int64_t)(i + 1) / (int64_t)n_stages;
-        all[i].is_whole = n_stages == 1;
         if (!status) status = open_device(&all[i].device, at, size, level, pool, err);
         at += size + 1;
     }

@@ -24,6 +24,9 @@ QN_MUST_CHECK qn_status qn_stages_open(qn_stage **stages, size_t *n, const char 
                                        const char *level, int64_t n_layers, qn_pool *pool,
                                        qn_err *err);
 
+// Divides layers first ... n_layers - 1 of a model among stages as evenly as it goes.
+void qn_stages_divide(qn_stage *stages, size_t n, int64_t first, int64_t n_layers);
+
 // The stage's part of a graph of the model (qn_graph_cut). `room` holds it where it is a part; its
 // owner releases it. Returns the graph through *out.
 QN_MUST_CHECK qn_status qn_stage_graph(const qn_graph **out, qn_graph *room, const qn_stage *stage,

@@ -84,6 +84,10 @@ static qn_status count_pages(int64_t *out, const qn_state_opts *opts, const size
                              qn_err *err) {
     const group_size group = measure_group(opts, s, g);
     int64_t n, kept = s->kept_pages;
+    if (opts->n_pages) {
+        *out = opts->n_pages[g];
+        return QN_OK;
+    }
     bool fits = qn_i64_mul(&n, opts->n_seqs, group.per_seq);
     if (group.window) {
         fits = fits && qn_i64_mul(&kept, s->kept_marks, group.per_mark);
@@ -131,6 +135,7 @@ static qn_status measure(sizes *s, const qn_state_opts *opts, qn_err *err) {
 }
 
 static int64_t count_slots(const qn_state_opts *opts, const sizes *s) {
+    if (opts->n_pages) return opts->n_slots;
     return opts->layout->n_slots ? opts->n_seqs + s->n_marks : 0;
 }
 
@@ -146,7 +151,8 @@ static qn_status add_bytes(int64_t *sum, int64_t n, int64_t bytes, qn_err *err) 
 static int64_t bytes_there(const qn_state_opts *opts, int64_t g) {
     const qn_state_layout *layout = opts->layout;
     int64_t all = 0;
-    if (!opts->where) return g < 0 ? layout->slot_bytes : layout->groups[g].page_bytes;
+    if (!opts->where || layout->is_level)
+        return g < 0 ? layout->slot_bytes : layout->groups[g].page_bytes;
     for (size_t p = 0; p < layout->n_parts; p++) {
         const state_part *part = &layout->parts[p];
         if (qn_device_shares_memory(part->device, opts->where))
@@ -217,7 +223,7 @@ static qn_status create_memory(qn_state *state, sizes *s, qn_err *err) {
         const qn_status status =
             qn_kv_memory_create(&state->memory, state->layout, state->n_pages, state->n_slots, err);
         if (status != QN_LIMIT) return status;
-        if (opts->positions == opts->context || opts->n_seqs == 1)
+        if (opts->positions == opts->context || opts->n_seqs == 1 || opts->n_pages)
             return qn_err_prefix(err, QN_MEMORY,
                                  "out of memory for a context of %lld tokens; a shorter one needs "
                                  "less",
@@ -312,6 +318,8 @@ void qn_state_destroy(qn_state *state) {
 
 qn_kv_memory *qn_state_memory(const qn_state *state) { return state->memory; }
 int64_t qn_state_groups(const qn_state *state) { return state->n_groups; }
+const int64_t *qn_state_page_counts(const qn_state *state) { return state->n_pages; }
+int64_t qn_state_slot_count(const qn_state *state) { return state->n_slots; }
 int64_t qn_state_pages_per_seg(const qn_state *state) { return state->pages_per_seg; }
 
 qn_state_counts qn_state_get_counts(const qn_state *state) {

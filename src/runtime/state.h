@@ -22,7 +22,8 @@ enum { QN_LOG_ROWS = 32 };
 
 // What one page and one slot look like, from the graph's caches and states.
 typedef struct qn_state_layout qn_state_layout;
-// A device, and the plan whose caches and states it keeps; NULL: all that no other device keeps.
+// A device, and the plan whose caches and states it keeps, as far as the plan has them: a rank's
+// share of a model has some heads of each, or none. NULL: all that no other device keeps.
 typedef struct qn_state_part {
     qn_device *device; // borrowed
     const qn_plan *plan;
@@ -35,6 +36,7 @@ QN_MUST_CHECK qn_status qn_state_layout_create(qn_state_layout **out, const qn_g
                                                qn_type cache_type, qn_err *err);
 void qn_state_layout_destroy(qn_state_layout *layout);
 bool qn_state_layout_is_recurrent(const qn_state_layout *layout); // there are slots
+int64_t qn_state_layout_groups(const qn_state_layout *layout);
 
 typedef void qn_copies_fn(void *arg, const qn_copy *copies, int64_t n);
 
@@ -49,6 +51,10 @@ typedef struct qn_state_opts {
     const qn_device *where; // qn_state_measure: what is in the memory of this device; NULL: all
     qn_copies_fn *flush;    // does copies now, when more wait than a step takes along
     void *flush_arg;
+    // Pages of each group, (groups), and slots, as another rank has counted them; NULL: they follow
+    // from the rest.
+    const int64_t *n_pages;
+    int64_t n_slots;
 } qn_state_opts;
 
 // Bytes of the pages and slots that qn_state_create would reserve: `all`, and `used` by one
@@ -69,6 +75,8 @@ void qn_state_destroy(qn_state *state); // after all its sequences and checkpoin
 // Where its pages and slots are; borrowed.
 qn_kv_memory *qn_state_memory(const qn_state *state);
 int64_t qn_state_groups(const qn_state *state);
+const int64_t *qn_state_page_counts(const qn_state *state); // (groups); borrowed
+int64_t qn_state_slot_count(const qn_state *state);
 int64_t qn_state_pages_per_seg(const qn_state *state); // max, of a whole context
 // The copies that must be done before anything else happens to pages and slots: they go into the
 // next message. Returns how many; *copies is borrowed until the next call that changes a sequence.

@@ -35,6 +35,7 @@ struct qn_state_layout {
     state_part *parts;
     size_t n_parts;
     int64_t slot_bytes; // of all parts
+    bool is_level;      // sizes of groups and slots are those of the rank that has most (team.h)
 };
 
 // --- pages of a group ---

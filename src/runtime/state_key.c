@@ -61,8 +61,8 @@ static const char *type_name(int64_t id) {
 }
 
 static const char *numerics_name(int64_t numerics) {
-    static const char *const names[] = {"exact", "balanced", "fast"};
-    return numerics >= 0 && numerics < 3 ? names[numerics] : "?";
+    static const char *const names[] = {"exact", "balanced", "fast", "tensor"};
+    return numerics >= 0 && numerics <= QN_NUMERICS_TENSOR ? names[numerics] : "?";
 }
 
 static qn_status check_settings(const qn_state_key *key, const qn_state_key *own, qn_err *err) {

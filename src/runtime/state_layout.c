@@ -1,5 +1,6 @@
 // What a page and a slot look like: layers with the same window share a page, all recurrent layers
-// share a slot.
+// share a slot. Groups and numbers are those of the whole graph; a device keeps what its plan has,
+// which is all of a cache or state, a rank's share of it, or nothing.
 #include "runtime/state_int.h"
 
 #include "core/mem.h"
@@ -97,15 +98,46 @@ static qn_status check_shape(const qn_value *value, int n_dims, qn_err *err) {
                               n_dims ? "3 dimensions of" : "a");
 }
 
-// The part whose plan has a leaf of this name.
-static int32_t find_part(const layout_call *c, qn_place place, const char *name) {
+// What is kept of a cache or state: by which part, and how much.
+typedef struct kept {
+    int32_t part;
+    qn_shape shape; // all 0: nothing, this rank has no share of it
+} kept;
+
+// A part without a plan keeps what no other one does.
+static kept find_kept(const layout_call *c, qn_place place, const qn_value *value) {
+    kept k = {.shape = {value->shape.n_dims, {{0}}}};
     for (size_t p = 0; p < c->layout->n_parts; p++) {
         const qn_plan *plan = c->parts[p].plan;
         for (size_t i = 0; plan && i < plan->n_leaves[place]; i++) {
-            if (strcmp(plan->leaves[place][i].name, name) == 0) return (int32_t)p;
+            const qn_plan_leaf *leaf = &plan->leaves[place][i];
+            if (strcmp(leaf->name, value->name) == 0) return (kept){(int32_t)p, leaf->shape};
         }
+        if (!plan) k = (kept){(int32_t)p, value->shape};
     }
-    return 0;
+    return k;
+}
+
+static int64_t count_of(const qn_shape *shape) {
+    int64_t n = 1;
+    for (int d = 0; d < shape->n_dims; d++) n *= shape->dims[d].n;
+    return n;
+}
+
+// A share of a cache or state is a part of one axis; all else is as in the whole.
+static qn_status check_kept(const kept *k, const qn_value *value, qn_err *err) {
+    const qn_shape *own = &k->shape, *whole = &value->shape;
+    bool fits = own->n_dims == whole->n_dims;
+    int n_smaller = 0;
+    for (int d = 0; d < own->n_dims && fits; d++) {
+        fits = own->dims[d].n <= whole->dims[d].n;
+        n_smaller += own->dims[d].n < whole->dims[d].n;
+    }
+    char text_own[96], text_whole[96];
+    if (fits && (n_smaller < 2 || count_of(own) == 0)) return QN_OK;
+    return QN_FAIL(err, FORMAT, "%s: the plan has %s of %s", value->name,
+                   qn_shape_text(text_own, sizeof text_own, own),
+                   qn_shape_text(text_whole, sizeof text_whole, whole));
 }
 
 static qn_status copy_name(const char **out, qn_state_layout *layout, const char *name,
@@ -117,47 +149,76 @@ static qn_status copy_name(const char **out, qn_state_layout *layout, const char
     return QN_OK;
 }
 
+static int64_t cache_bytes(const layout_call *c, int32_t part, int64_t heads, const qn_dim *d) {
+    return c->parts[part].device->backend->cache_bytes(c->type, heads, d[1].n, d[2].n);
+}
+
 static qn_status add_cache(const layout_call *c, const qn_value *value) {
     qn_state_layout *layout = c->layout;
-    const int32_t p = find_part(c, QN_PLACE_CACHE, value->name);
     QN_TRY(check_shape(value, 3, c->err));
+    const kept k = find_kept(c, QN_PLACE_CACHE, value);
+    QN_TRY(check_kept(&k, value, c->err));
     const qn_dim *d = value->shape.dims; // (K, E, F)
-    const int64_t window = c->windows[layout->n_caches];
+    const int64_t heads = k.shape.dims[0].n, window = c->windows[layout->n_caches];
     const int64_t g = find_group(layout, window < 0 ? 0 : window);
-    int64_t *page_bytes = &layout->parts[p].page_bytes[g];
-    const int64_t bytes = c->parts[p].device->backend->cache_bytes(c->type, d[0].n, d[1].n, d[2].n);
+    int64_t *page_bytes = &layout->parts[k.part].page_bytes[g];
+    const int64_t bytes = cache_bytes(c, k.part, heads, d);
     QN_TRY(copy_name(&layout->cache_names[layout->n_caches], layout, value->name, c->err));
-    layout->cache_parts[layout->n_caches] = p;
+    layout->cache_parts[layout->n_caches] = k.part;
     layout->caches[layout->n_caches++] = (qn_cache_view){.offset = *page_bytes,
                                                          .layer_bytes = bytes,
                                                          .group = g,
                                                          .type = c->type,
-                                                         .heads = d[0].n,
+                                                         .heads = heads,
                                                          .k_size = d[1].n,
                                                          .v_size = d[2].n};
-    if (bytes <= 0 || !qn_i64_add(page_bytes, *page_bytes, bytes) || !align_up(page_bytes))
+    // Where other ranks have a head each, a page counts as much here.
+    const int64_t counted = heads == 0 ? cache_bytes(c, k.part, 1, d) : 0;
+    if (!qn_i64_add(&layout->groups[g].page_bytes, layout->groups[g].page_bytes, counted) ||
+        bytes < 0 || (bytes == 0) != (heads == 0) || !qn_i64_add(page_bytes, *page_bytes, bytes) ||
+        !align_up(page_bytes))
         return QN_FAIL(c->err, LIMIT, "%s: %lld bytes in a page of %lld: too large", value->name,
                        (long long)bytes, (long long)*page_bytes);
     return QN_OK;
 }
 
+// A rule of which a rank has `own` of `whole` channels or heads, and as much of the log.
+static qn_log_rule share_of_rule(const qn_log_rule *rule, int64_t own, int64_t whole) {
+    qn_log_rule share = *rule;
+    share.log_size = rule->log_size / whole * own;
+    share.channels = rule->channels / whole * own;
+    share.heads = rule->heads / whole * own;
+    share.key_heads = rule->key_heads / whole * own;
+    return share;
+}
+
+// A rule of all, or of a share: numbers of the state are in proportion to what is shared.
+static qn_log_rule own_rule(const qn_log_rule *rule, int64_t own, int64_t whole) {
+    const bool is_conv = rule->op == QN_OP_CONV;
+    const int64_t units = is_conv ? rule->channels : rule->key_heads;
+    return units > 0 ? share_of_rule(rule, own / (whole / units), units) : *rule;
+}
+
 static qn_status add_state(const layout_call *c, const qn_value *value) {
     qn_state_layout *layout = c->layout;
-    const int32_t p = find_part(c, QN_PLACE_STATE, value->name);
-    state_part *part = &layout->parts[p];
+    const size_t i = layout->n_slots++;
     QN_TRY(check_shape(value, 0, c->err));
-    int64_t size = 1, bytes = 0;
-    for (int d = 0; d < value->shape.n_dims; d++) size *= value->shape.dims[d].n;
-    const int64_t log_size = c->log_sizes[layout->n_slots];
-    if (log_size < 1)
+    const kept k = find_kept(c, QN_PLACE_STATE, value);
+    QN_TRY(check_kept(&k, value, c->err));
+    state_part *part = &layout->parts[k.part];
+    const int64_t whole = count_of(&value->shape), size = count_of(&k.shape);
+    int64_t bytes = 0;
+    if (c->log_sizes[i] < 1)
         return QN_FAIL(c->err, FORMAT, "%s: a log of %lld numbers a row, want 1 or more",
-                       value->name, (long long)log_size);
-    QN_TRY(copy_name(&layout->slot_names[layout->n_slots], layout, value->name, c->err));
-    layout->slot_parts[layout->n_slots] = p;
-    layout->slots[layout->n_slots++] = (qn_slots_view){.offset = part->states_bytes,
-                                                       .state_size = size,
-                                                       .log_rows = QN_LOG_ROWS,
-                                                       .log_size = log_size};
+                       value->name, (long long)c->log_sizes[i]);
+    if (size != whole) layout->rules[i] = own_rule(&layout->rules[i], size, whole);
+    QN_TRY(copy_name(&layout->slot_names[i], layout, value->name, c->err));
+    layout->slot_parts[i] = k.part;
+    layout->slots[i] = (qn_slots_view){.offset = part->states_bytes,
+                                       .state_size = size,
+                                       .log_rows = QN_LOG_ROWS,
+                                       .log_size = layout->rules[i].log_size};
+    if (size == 0) layout->slot_bytes += QN_STATE_ALIGN; // it counts for something, as a page
     if (!qn_i64_mul(&bytes, size, sizeof(float)) ||
         !qn_i64_add(&part->states_bytes, part->states_bytes, bytes) ||
         !align_up(&part->states_bytes))
@@ -291,3 +352,5 @@ void qn_state_layout_destroy(qn_state_layout *layout) {
 }
 
 bool qn_state_layout_is_recurrent(const qn_state_layout *layout) { return layout->n_slots > 0; }
+
+int64_t qn_state_layout_groups(const qn_state_layout *layout) { return layout->n_groups; }

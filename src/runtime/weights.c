@@ -3,6 +3,7 @@
 #include "core/log.h"
 #include "core/map.h"
 #include "core/mem.h"
+#include "ir/share.h"
 #include "runtime/weights_file.h"
 
 #include <string.h>
@@ -75,18 +76,39 @@ static qn_status collect(qn_packs *packs, const qn_packs_opts *o, bool wants_own
 
 typedef struct loading {
     const qn_packs_opts *o;
-    const qn_weight *weight;
+    const qn_pack_item *item;
     int64_t done, total; // bytes, of all weights
 } loading;
 
+// Elements first ... first + n - 1 of the leaf as some of the weight's: where the leaf is a share,
+// only what follows there. Returns how many.
+static int64_t find_elements(int64_t *at, const qn_plan_leaf *leaf, int64_t first, int64_t n) {
+    int64_t some = n;
+    *at = leaf->share ? qn_share_find(&some, leaf->share, &leaf->shape, first) : first;
+    return qn_min(some, n);
+}
+
 static qn_status read_typed(void *arg, void *to, int64_t first, int64_t n, qn_err *err) {
     const loading *l = arg;
-    return qn_weight_read(to, l->weight, l->o->source, first, n, err);
+    const qn_weight *w = l->item->weight;
+    const qn_type_info *type = qn_type_get(w->type);
+    int64_t some, at;
+    for (int64_t i = 0; i < n; i += some) {
+        some = find_elements(&at, l->item->leaf, first + i, n - i);
+        unsigned char *piece = (unsigned char *)to + i / type->block * type->bytes;
+        QN_TRY(qn_weight_read(piece, w, l->o->source, at, some, err));
+    }
+    return QN_OK;
 }
 
 static qn_status read_floats(void *arg, float *to, int64_t first, int64_t n, qn_err *err) {
     const loading *l = arg;
-    return qn_weight_read_f32(to, l->weight, l->o->source, first, n, err);
+    int64_t some, at;
+    for (int64_t i = 0; i < n; i += some) {
+        some = find_elements(&at, l->item->leaf, first + i, n - i);
+        QN_TRY(qn_weight_read_f32(to + i, l->item->weight, l->o->source, at, some, err));
+    }
+    return QN_OK;
 }
 
 static qn_status tell(void *arg, int64_t bytes, qn_err *err) {
@@ -133,7 +155,7 @@ static qn_status load_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n
     for (size_t i = 0; i < packs->items.n; i++) {
         qn_pack_item *item = &packs->items.v[i];
         if (item->data) continue;
-        l.weight = item->weight;
+        l.item = item;
         QN_TRY(packs->device->kind->load_weight(to, packs->device, item->leaf, &reader, err));
         item->data = to;
         to += item->room; // whole pages, as in the file
@@ -252,7 +274,7 @@ static qn_status load_one(void *arg, size_t i, void *to, qn_err *err) {
     const qn_pack_item *item = &r->packs->items.v[i];
     const qn_weight_reader reader = {
         .arg = &r->l, .read = read_typed, .read_f32 = read_floats, .progress = tell};
-    r->l.weight = item->weight;
+    r->l.item = item;
     return r->packs->device->kind->load_weight(to, r->packs->device, item->leaf, &reader, err);
 }
 
@@ -342,12 +364,21 @@ static qn_status create_packs(qn_packs **out, const qn_packs_opts *opts, bool wa
     else if (!status)
         status = is_cached ? pack_with_cache(packs, opts, err)
                            : load_missing(packs, opts, &n_loaded, err);
+    if (opts->device->kind->load_end) opts->device->kind->load_end(opts->device);
     if (status) {
         qn_packs_destroy(packs);
         return status;
     }
     *out = packs;
     return QN_OK;
+}
+
+// Files of the cache folder hold whole weights.
+static bool has_shares(const qn_plan *plan) {
+    for (size_t i = 0; i < plan->n_leaves[QN_PLACE_PARAM]; i++) {
+        if (plan->leaves[QN_PLACE_PARAM][i].share) return true;
+    }
+    return false;
 }
 
 static bool has_own(const qn_packs_opts *o) {
@@ -359,8 +390,10 @@ static bool has_own(const qn_packs_opts *o) {
 
 qn_status qn_packs_create(qn_packs **out, const qn_packs_opts *opts, qn_err *err) {
     qn_packs *packs = NULL;
-    QN_TRY(create_packs(&packs, opts, false, err));
-    const qn_status status = has_own(opts) ? create_packs(&packs->own, opts, true, err) : QN_OK;
+    qn_packs_opts own = *opts;
+    if (has_shares(opts->plan)) own.disk = NULL;
+    QN_TRY(create_packs(&packs, &own, false, err));
+    const qn_status status = has_own(opts) ? create_packs(&packs->own, &own, true, err) : QN_OK;
     if (status)
         qn_packs_destroy(packs);
     else

@@ -4,7 +4,8 @@
 // memory holds the packed weights and a few MiB. With one, the packed weights are a file there
 // (weights_file.h), which is mapped; what is missing or damaged in it is packed from the source,
 // and the file is written again. Whatever the file holds, the weights are those of the source.
-// Constant once created; share freely.
+// Of a weight that the plan has a share of, only that is read, and no file is kept: the folder's
+// are of whole weights. Constant once created; share freely.
 #ifndef QN_RUNTIME_WEIGHTS_H
 #define QN_RUNTIME_WEIGHTS_H
 

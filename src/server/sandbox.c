@@ -17,8 +17,6 @@ static const int denied[] = {
     SCMP_SYS(fork),
     SCMP_SYS(vfork),
     SCMP_SYS(ptrace),
-    SCMP_SYS(process_vm_readv),
-    SCMP_SYS(process_vm_writev),
     SCMP_SYS(process_madvise),
     SCMP_SYS(pidfd_open),
     SCMP_SYS(pidfd_getfd),
@@ -108,6 +106,9 @@ static const int denied[] = {
 static const int denied_out[] = {SCMP_SYS(socket), SCMP_SYS(socketpair), SCMP_SYS(connect),
                                  SCMP_SYS(bind)};
 
+// The same for a server that no other rank reads long messages from, on the same machine.
+static const int denied_memory[] = {SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev)};
+
 // Threads are made by clone with CLONE_THREAD, processes without. The flags of clone3 are in
 // memory, where no filter sees them: the C library takes clone where there is no clone3.
 static int deny_processes(scmp_filter_ctx filter) {
@@ -126,21 +127,23 @@ static int deny(scmp_filter_ctx filter, const int *calls, size_t n) {
     return code;
 }
 
-static int fill(scmp_filter_ctx filter, bool calls_out) {
+static int fill(scmp_filter_ctx filter, const qn_sandbox_opts *opts) {
     int code = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1); // the other threads, too
     if (!code) code = deny(filter, denied, sizeof denied / sizeof *denied);
-    if (!code && !calls_out)
+    if (!code && !opts->calls_out && !opts->has_ranks)
         code = deny(filter, denied_out, sizeof denied_out / sizeof *denied_out);
+    if (!code && !opts->has_ranks)
+        code = deny(filter, denied_memory, sizeof denied_memory / sizeof *denied_memory);
     if (!code) code = deny_processes(filter);
     return code ? code : seccomp_load(filter);
 }
 
-qn_status qn_sandbox_enter(bool calls_out, qn_err *err) {
+qn_status qn_sandbox_enter(const qn_sandbox_opts *opts, qn_err *err) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         return QN_FAIL(err, UNSUPPORTED, "cannot give up privileges: %s", strerror(errno));
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
     if (!filter) return QN_NOMEM(err, "a filter of system calls");
-    const int code = fill(filter, calls_out);
+    const int code = fill(filter, opts);
     seccomp_release(filter);
     if (code == -ENOMEM) return QN_NOMEM(err, "a filter of system calls");
     if (code) return QN_FAIL(err, UNSUPPORTED, "cannot filter system calls: %s", strerror(-code));

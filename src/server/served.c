@@ -54,12 +54,22 @@ static void add_probe(qn_served *m) {
         qn_logger_say(&m->server->logger, "error", "a step cannot be tried: %s", err.message);
 }
 
+// Whether the model computes nothing any more. One that other processes share ends the server:
+// they have to be started together.
+static bool check_engine(qn_served *m) {
+    qn_err why;
+    if (!qn_engine_check(m->engine, &why)) return false;
+    if (m->info.n_ranks > 1) qn_server_end(m->server, &why);
+    return true;
+}
+
 // A step has failed: it is tried again, and after a while all answers of this model are given up,
 // which the next step does, whatever comes of it.
 static void note_failure(qn_served *m, int *n_failures, const qn_err *err) {
     static const struct timespec pause = {.tv_nsec = RETRY_MS * 1000000};
+    const bool is_final = check_engine(m);
     qn_logger_say(&m->server->logger, "error", "a step failed: %s", err->message);
-    if (++*n_failures >= MAX_FAILURES) {
+    if (++*n_failures >= MAX_FAILURES || is_final) {
         atomic_store(&m->is_failing, true);
         qn_stop_flag_set(m->give_up);
     } else {
@@ -94,6 +104,7 @@ static void *step(void *arg) {
         qn_err err;
         if (!qn_batch_wait(m->batch, 1000)) {
             release_ended(m, true);
+            (void)check_engine(m);
             if (atomic_load(&m->is_failing)) add_probe(m);
             continue;
         }

@@ -161,6 +161,13 @@ void qn_server_stop(qn_server *server) {
     wake(server);
 }
 
+void qn_server_end(qn_server *server, const qn_err *why) {
+    if (atomic_exchange(&server->is_ending, true)) return;
+    server->end = *why;
+    atomic_store(&server->has_end, true);
+    qn_server_stop(server);
+}
+
 void qn_server_reload(qn_server *server) {
     atomic_store(&server->is_reload, true);
     wake(server);
@@ -222,15 +229,16 @@ static int trim_at_times(qn_server *s, int64_t *last) {
 
 qn_status qn_server_run(qn_server *server, qn_err *err) {
     int64_t trimmed = 0;
-    (void)err;
     while (atomic_load(&server->n_stops) == 0) {
         wait_for_wake(server, trim_at_times(server, &trimmed));
         if (atomic_exchange(&server->is_reload, false)) reload(server);
     }
-    qn_logger_say(&server->logger, "info", "stopping");
+    if (!atomic_load(&server->has_end)) qn_logger_say(&server->logger, "info", "stopping");
     qn_http_quiesce(server);
     drain(server);
-    return QN_OK;
+    if (!atomic_load(&server->has_end)) return QN_OK;
+    if (err) *err = server->end;
+    return server->end.status;
 }
 
 // --- for people ----------------------------------------------------------------------------------

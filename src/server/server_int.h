@@ -45,9 +45,11 @@ struct qn_server {
     qn_registry registry;
     atomic_int_least64_t n_refused; // requests
     qn_logger logger;
-    int wake;                    // eventfd: stop and reload
-    atomic_int n_stops;          // how often stop was asked for
-    atomic_bool is_reload;       // reload was asked for
+    int wake;                       // eventfd: stop and reload
+    atomic_int n_stops;             // how often stop was asked for
+    atomic_bool is_reload;          // reload was asked for
+    atomic_bool is_ending, has_end; // it cannot serve any more; `end` says why
+    qn_err end;
     atomic_int_least64_t n_jobs; // answers that are being computed
     atomic_int n_heavy;          // grammars that take long and are being made
     atomic_size_t n_held;        // bytes of bodies, as exchanges count them
@@ -59,6 +61,8 @@ struct qn_server {
     uint64_t id_key; // of request ids
 };
 
+// Stops the server, which fails with this error; only the first counts.
+void qn_server_end(qn_server *server, const qn_err *why);
 // Much memory was given back: the system gets it soon, from a thread that nobody waits for.
 void qn_server_trim_soon(qn_server *server);
 

@@ -117,7 +117,7 @@ QN_MUST_CHECK qn_status qn_shared_open(qn_shared **out, qn_session *like,
                                        const qn_runner_opts *opts, qn_err *err);
 // One user fewer; the last one destroys the runner.
 void qn_shared_leave(qn_shared *shared);
-enum { QN_DEFAULT_SESSIONS = 32, QN_MAX_SESSIONS = 1 << 16 };
+enum { QN_MAX_SESSIONS = 1 << 16 };
 
 // A session without history and without a place in the runner: any thread may make one. `cap`: the
 // tokens that there is room for at first.

@@ -341,6 +341,7 @@ qn_status qn_session_load(qn_session *session, qn_read_fn *fn, void *arg, int64_
     QN_NEED(session, err);
     QN_NEED(fn, err);
     QN_TRY(qn_session_need_plans(session, err));
+    QN_TRY(qn_team_refuse(session->engine->team, "loading the state of a session", err));
     if (size < 0) return QN_FAIL(err, ARGUMENT, "%s: %lld bytes", what, (long long)size);
     if (qn_runner_is_recorded(session->shared->runner))
         return QN_FAIL(err, STATE, "%s cannot be loaded while steps are recorded (QN_STEPS)", what);

@@ -9,6 +9,7 @@
 
 // Layers, and the prediction head after them.
 static qn_status check_layer(const qn_session *s, int64_t layer, qn_err *err) {
+    QN_TRY(qn_team_refuse(s->engine->team, "looking at the state of a session", err));
     const int64_t n = s->engine->model->hparams->layers + s->engine->opts.mtp;
     QN_TRY(qn_session_need_plans(s, err));
     if (layer < 0 || layer >= n)

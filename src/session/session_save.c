@@ -101,6 +101,7 @@ qn_status qn_session_save(qn_session *session, qn_write_fn *fn, void *arg, qn_er
     QN_NEED(session, err);
     QN_NEED(fn, err);
     QN_TRY(qn_session_need_plans(session, err));
+    QN_TRY(qn_team_refuse(session->engine->team, "saving the state of a session", err));
     if (session->media.given)
         return QN_FAIL(err, UNSUPPORTED,
                        "the state of a session: %lld of its %zu tokens came with given rows or "

@@ -94,14 +94,17 @@ static bool conflicts(const touch *a, int n_a, const touch *b, int n_b) {
     return false;
 }
 
-// The last call before `call` that touches what it touches. Everything up to there is waited for,
-// so the search ends at the first conflict.
+// The last call before `call` that touches what it touches, or gathers from other ranks as it does:
+// they meet in the order of the calls. Everything up to there is waited for, so the search ends at
+// the first one.
 static int32_t find_after(const qn_bindings_opts *opts, const qn_binding *binding, int32_t call) {
     touch mine[MAX_TOUCHES], theirs[MAX_TOUCHES];
-    const int n = list_touches(mine, opts, binding, &opts->plan->calls[call]);
+    const qn_plan_call *calls = opts->plan->calls;
+    const int n = list_touches(mine, opts, binding, &calls[call]);
     for (int32_t i = call - 1; i >= 0; i--) {
-        const int m = list_touches(theirs, opts, binding, &opts->plan->calls[i]);
+        const int m = list_touches(theirs, opts, binding, &calls[i]);
         if (conflicts(mine, n, theirs, m)) return i;
+        if (qn_call_gathers(&calls[call]) && qn_call_gathers(&calls[i])) return i;
     }
     return -1;
 }

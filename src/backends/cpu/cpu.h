@@ -93,6 +93,11 @@ qn_lora_cut qn_cpu_cut_lora_down(const qn_task *task, int64_t piece);
 qn_lora_cut qn_cpu_cut_lora_up(const qn_task *task, int64_t piece);
 int qn_cpu_temps_lora(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node); // (T, r)
 
+// What ranks give each other, all of them and this one.
+int qn_cpu_temps_all_gather(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
+int64_t qn_cpu_scratch_all_gather(const qn_task *task, int64_t rows); // sizes by rank
+
+int64_t qn_cpu_pieces_one(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows);
 
 int qn_cpu_temps_none(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
@@ -176,7 +181,6 @@ int64_t qn_cpu_pieces_experts_down(const qn_task *task, int64_t rows, int64_t ca
 qn_expert_cut qn_cpu_cut_experts_down(const qn_task *task, int64_t piece);
 int64_t qn_cpu_scratch_experts(const qn_task *task, int64_t rows);
 int64_t qn_cpu_scratch_scores(const qn_task *task, int64_t rows); // room for a row of in[1]
-int64_t qn_cpu_pieces_experts_sort(const qn_task *task, int64_t rows, int64_t cached); // one
 // Some entries of one expert, in the sorted list.
 int64_t qn_cpu_pieces_experts_entries(const qn_task *task, int64_t rows, int64_t cached);
 qn_range qn_cpu_cut_experts_entries(const qn_task *task, int64_t piece);

@@ -102,6 +102,7 @@ static qn_status bind_call(const executor *x, bound_plan *p, const qn_program_pl
     p->kernels[i] = &x->level->kernels[recipe->stages[call->stage]];
     task->attrs = &call->attrs;
     task->step = &x->step;
+    if (qn_call_gathers(call)) task->gather = x->opts.gather;
     for (int k = 0; k < call->n_in; k++) bind_fixed(task, &task->in[k], p, from, &call->in[k]);
     for (int k = 0; k < call->n_out; k++) bind_fixed(task, &task->out[k], p, from, &call->out[k]);
     for (int k = 0; k < call->n_temp; k++)
@@ -282,7 +283,7 @@ qn_status qn_cpu_program_prepare(qn_program **out, qn_device *device, const qn_p
     x->head.device = device;
     x->level = ((const qn_cpu_device *)device)->level;
     x->opts = *opts;
-    qn_status status = QN_OK;
+    qn_status status = qn_program_check_gather(opts, err);
     for (int i = 0; i < QN_PROGRAM_PLANS && !status; i++) {
         if (opts->plans[i].plan) status = init_plan(x, &x->plans[i], &opts->plans[i], err);
     }

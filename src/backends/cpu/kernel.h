@@ -35,7 +35,8 @@ typedef struct qn_task {
     const qn_cache_view *cache; // of the op's cache, or NULL
     const qn_slots_view *slots; // of the op's recurrent state, or NULL
     const qn_step *step;
-    int64_t rows; // of the call's results in this step
+    const struct qn_gather *gather; // of ALL_GATHER: how ranks are reached (device.h), or NULL
+    int64_t rows;                   // of the call's results in this step
 } qn_task;
 
 typedef struct qn_kernel {

@@ -14,12 +14,18 @@
 #include <time.h>
 
 enum {
-    PIECE = 1 << 19,   // bytes that a thread reads at a time: 50 microseconds at 10 GB/s
-    MAX_PIECES = 4096, // 2 GiB: what caches hold of it is little
-    MIN_PIECES = 512,  // more than caches hold
-    MAX_PASSES = 256   // that are counted
+    PIECE = 1 << 19,  // bytes that a thread reads at a time: 50 microseconds at 10 GB/s
+    MIN_PIECES = 512, // more than caches hold
+    MAX_PASSES = 256  // that are counted
 };
-static const double read_seconds = 1, peak_seconds = 2; // that tries may take
+
+// How much trouble is taken.
+typedef struct effort {
+    double read_seconds, peak_seconds; // that tries may take
+    int64_t max_pieces;                // of which caches should hold little
+    int enough;                        // tries in which all threads were at work
+} effort;
+static const effort careful = {1, 2, 4096, 1000}, quick = {0.1, 0.04, MIN_PIECES, 20};
 
 static double now(void) {
     struct timespec t;
@@ -30,6 +36,7 @@ static double now(void) {
 // A job of the pool.
 typedef struct job {
     const qn_probes *probes;
+    const effort *effort;
     unsigned char *at; // (pieces, PIECE)
     int streams;
     qn_probe_peak_fn *peak;
@@ -71,7 +78,7 @@ static double measure_read(job *j, qn_pool *pool, int64_t pieces) {
     int n = 0;
     qn_pool_run(pool, pieces, fill_piece, j);
     const double begin = now();
-    while (n == 0 || (n < MAX_PASSES && now() - begin < read_seconds)) {
+    while (n == 0 || (n < MAX_PASSES && now() - begin < j->effort->read_seconds)) {
         for (int way = 0; way < 2; way++) {
             const double start = now();
             j->streams = 1 + way;
@@ -87,16 +94,16 @@ static double measure_read(job *j, qn_pool *pool, int64_t pieces) {
     return medians[0] > medians[1] ? medians[0] : medians[1];
 }
 
-// 2 GiB, or a quarter of what is free.
-static int64_t choose_pieces(void) {
+// As many as wanted, or a quarter of what is free.
+static int64_t choose_pieces(const effort *how) {
     int64_t available;
-    if (!qn_machine_free_memory(&available) || available / 4 / PIECE > MAX_PIECES)
-        return MAX_PIECES;
+    if (!qn_machine_free_memory(&available) || available / 4 / PIECE > how->max_pieces)
+        return how->max_pieces;
     return available / 4 / PIECE < MIN_PIECES ? MIN_PIECES : available / 4 / PIECE;
 }
 
 static qn_status read_limit(double *out, job *j, qn_pool *pool, qn_err *err) {
-    const int64_t pieces = choose_pieces();
+    const int64_t pieces = choose_pieces(j->effort);
     const size_t bytes = (size_t)pieces * PIECE;
     j->at = qn_reserve(bytes);
     if (!j->at) return QN_NOMEM(err, "measuring the read bandwidth");
@@ -132,7 +139,7 @@ static void peak_piece(void *arg, int64_t piece) {
 // thread, from the first beginning to the last end. On a busy machine the threads rarely work at
 // the same time, so tries go on until enough of them did, or that takes too long.
 static double measure_peak(job *j, qn_pool *pool, qn_probe_peak_fn *peak) {
-    enum { ROUNDS = 1 << 14, ENOUGH = 1000 };
+    enum { ROUNDS = 1 << 14 };
     const double begin = now();
     uint64_t sink = 0;
     double best = 0;
@@ -154,16 +161,13 @@ static double measure_peak(job *j, qn_pool *pool, qn_probe_peak_fn *peak) {
         const double rate = each * j->n_threads / (last - first);
         if (rate > best) best = rate;
         n_met += latest - first < (last - first) / 8;
-    } while (n_met < ENOUGH && now() - begin < peak_seconds);
+    } while (n_met < j->effort->enough && now() - begin < j->effort->peak_seconds);
     return best;
 }
 
-qn_status qn_limits_measure(qn_limits *out, int n_threads, qn_err *err) {
-    qn_pool *pool;
-    job j = {.probes = qn_cpu_probes()};
+static qn_status measure(qn_limits *out, qn_pool *pool, const effort *how, qn_err *err) {
+    job j = {.probes = qn_cpu_probes(), .effort = how, .n_threads = qn_pool_threads(pool)};
     double read = 0;
-    QN_TRY(qn_pool_create(&pool, n_threads, err));
-    j.n_threads = qn_pool_threads(pool);
     j.times = qn_alloc(2 * (size_t)j.n_threads, sizeof *j.times);
     const qn_status status =
         j.times ? read_limit(&read, &j, pool, err) : QN_NOMEM(err, "measuring limits");
@@ -175,6 +179,18 @@ qn_status qn_limits_measure(qn_limits *out, int n_threads, qn_err *err) {
                            .f32_gflops = measure_peak(&j, pool, j.probes->f32) * 1e-9};
     }
     qn_free(j.times);
+    return status;
+}
+
+qn_status qn_limits_measure(qn_limits *out, const char *variant, int n_threads, qn_err *err) {
+    (void)variant;
+    qn_pool *pool;
+    QN_TRY(qn_pool_create(&pool, n_threads, err));
+    const qn_status status = measure(out, pool, &careful, err);
     qn_pool_destroy(pool);
     return status;
+}
+
+qn_status qn_limits_sample(qn_limits *out, qn_pool *pool, qn_err *err) {
+    return measure(out, pool, &quick, err);
 }

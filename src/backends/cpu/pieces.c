@@ -1,5 +1,6 @@
 // How calls are cut into pieces: by shape alone, so that the cut is the same in every step.
 #include "backends/cpu/cpu.h"
+#include "backends/device.h"
 
 enum { ROW_NUMBERS = 4096 }; // of a piece: some microseconds of simple work; not tuned
 
@@ -67,7 +68,32 @@ int qn_cpu_temps_lora(qn_plan_arg *temp, const qn_graph *graph, const qn_node *n
     return 1;
 }
 
+// --- ranks ---
+
+// A value of the graph as rows of (parts, width), as in lower.c.
+static qn_plan_arg temp_like(const qn_shape *shape, qn_word form) {
+    qn_plan_arg temp = {.parts = 1, .width = shape->dims[shape->n_dims - 1].n, .form = form};
+    for (int d = 1; d + 1 < shape->n_dims; d++) temp.parts *= shape->dims[d].n;
+    return temp;
+}
+
+int qn_cpu_temps_all_gather(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node) {
+    temp[0] = temp_like(&graph->values[node->out[0]].shape, node->attrs.form);
+    return 1;
+}
+
+int64_t qn_cpu_scratch_all_gather(const qn_task *task, int64_t rows) {
+    (void)rows;
+    const int64_t n = task->gather ? task->gather->n_ranks : 0;
+    return qn_round_up(2 * n * (int64_t)sizeof(size_t), 64);
+}
+
 // --- no rule ---
+
+int64_t qn_cpu_pieces_one(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)task, (void)rows, (void)cached;
+    return 1;
+}
 
 int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows) {
     (void)task, (void)rows;

@@ -105,11 +105,6 @@ qn_expert_cut qn_cpu_cut_experts_down(const qn_task *task, int64_t piece) {
     return cut(task, task->in[4].packed, task->in[4].packed->tile_bytes, piece);
 }
 
-int64_t qn_cpu_pieces_experts_sort(const qn_task *task, int64_t rows, int64_t cached) {
-    (void)task, (void)rows, (void)cached;
-    return 1;
-}
-
 // Every expert may leave a run that is not full.
 int64_t qn_cpu_pieces_experts_entries(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;

@@ -28,7 +28,8 @@ static void note_begin(qn_call_times *times) {
 static void run_piece(qn_walk *walk, size_t call, int64_t piece, void *scratch) {
     const int64_t n = walk->binding->pieces[call];
     if (walk->times) note_begin(&walk->times[call]);
-    if (!walk->go_on || walk->go_on(walk->go_on_arg))
+    // Other ranks wait, whatever becomes of the step.
+    if (walk->tasks[call].gather || !walk->go_on || walk->go_on(walk->go_on_arg))
         walk->kernels[call]->run(&walk->tasks[call], piece, scratch);
     if (walk->times) walk->times[call].end = qn_clock(); // the last one to finish stays
     if (atomic_fetch_add(&walk->done[call], 1) + 1 == n) qn_gate_open(walk->gate);

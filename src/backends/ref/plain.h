@@ -42,7 +42,8 @@ typedef struct qn_plain_task {
     const qn_cache_view *cache; // of the op's cache, or NULL
     const qn_slots_view *slots; // of the op's recurrent state, or NULL
     const qn_step *step;
-    int64_t rows; // of the results in this step
+    const struct qn_gather *gather; // of ALL_GATHER: how ranks are reached (device.h), or NULL
+    int64_t rows; // of the results in this step; of the largest, for what the op asks for
     float *room;  // as much as the op asks for
 } qn_plain_task;
 
@@ -61,6 +62,7 @@ int64_t qn_plain_room_width(const qn_plain_task *task); // a row of in[0]
 int64_t qn_plain_room_rope(const qn_plain_task *task);
 int64_t qn_plain_room_experts(const qn_plain_task *task);
 int64_t qn_plain_room_lora(const qn_plain_task *task);
+int64_t qn_plain_room_all_gather(const qn_plain_task *task);
 int64_t qn_plain_room_head(const qn_plain_task *task);
 int64_t qn_plain_room_kv_write(const qn_plain_task *task);
 int64_t qn_plain_room_attend(const qn_plain_task *task);

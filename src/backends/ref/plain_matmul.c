@@ -9,14 +9,14 @@ void qn_plain_embed(const qn_plain_task *task) {
     const int64_t n = task->out[0].width;
     for (int64_t r = 0; r < task->rows; r++) {
         float *to = qn_plain_row(&task->out[0], r);
-        const int32_t *id = qn_plain_row(&task->in[0], r);
+        const int64_t row = *(int32_t *)qn_plain_row(&task->in[0], r) - task->attrs->start;
         const int32_t *given = extra->data && extra_row->data ? qn_plain_row(extra_row, r) : NULL;
         if (task->step->row_seg[r] < 0)
             memset(to, 0, (size_t)n * sizeof *to);
         else if (given && *given >= 0)
             memcpy(to, qn_plain_row(extra, *given), (size_t)n * sizeof *to);
-        else
-            qn_type_get(table->type)->unpack(to, qn_plain_weight(table, *id), n);
+        else if (row >= 0 && row < table->parts) // else another rank has it
+            qn_type_get(table->type)->unpack(to, qn_plain_weight(table, row), n);
     }
 }
 
@@ -187,12 +187,17 @@ static void rank_logit(const best *b, float logit, int64_t id) {
     b->ids[at] = (float)id;
 }
 
+// How many of this rank's n ids are among the first `max` of all ranks; 0: all of them.
+static int64_t count_ids(const qn_plain_task *task, int64_t n, int64_t max) {
+    return max > 0 ? qn_max(0, qn_min(n, max - task->attrs->start)) : n;
+}
+
 void qn_plain_head(const qn_plain_task *task) {
     const qn_step *step = task->step;
     const int64_t n = task->in[1].parts, room = task->attrs->top;
     const int64_t top = step->top > 0 ? qn_min(step->top, room) : room;
-    const int64_t entries = step->entries > 0 ? step->entries : n;
-    const int64_t computed = step->computed > 0 ? qn_min(step->computed, n) : n;
+    const int64_t entries = count_ids(task, n, step->entries);
+    const int64_t computed = count_ids(task, n, step->computed);
     const float cap = task->attrs->cap;
     for (int64_t r = 0; r < task->rows; r++) {
         const bool is_full = !step->out_full || step->out_full[r];

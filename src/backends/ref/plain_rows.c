@@ -306,7 +306,6 @@ static void copy_rows(const qn_plain_task *task) {
 
 void qn_plain_split(const qn_plain_task *task) { copy_rows(task); }
 void qn_plain_merge(const qn_plain_task *task) { copy_rows(task); }
-void qn_plain_all_gather(const qn_plain_task *task) { copy_rows(task); }
 
 // in[1] (R) are rows of in[0].
 void qn_plain_gather_rows(const qn_plain_task *task) {

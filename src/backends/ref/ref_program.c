@@ -40,6 +40,7 @@ typedef struct ref_program {
     int64_t n_steps;
     bool (*go_on)(void *arg); // as in qn_program_opts
     void *go_on_arg;
+    const qn_gather *gather;
 } ref_program;
 
 static ref_program *own(const qn_program *program) { return (ref_program *)(uintptr_t)program; }
@@ -117,6 +118,9 @@ static qn_status bind_call(ref_program *x, ready_plan *p, const qn_program_plan 
         task->out[k] =
             (qn_plain_operand){.parts = arg->parts, .width = arg->width, .form = arg->form};
     }
+    const int64_t symbols[QN_SYM_COUNT] = {1, x->max.rows, x->max.segs, x->max.outs};
+    task->rows = call->rows.n * symbols[call->rows.sym];
+    if (qn_call_gathers(call)) task->gather = x->gather;
     x->room_floats = qn_max(x->room_floats, op->room(task));
     return QN_OK;
 }
@@ -188,7 +192,8 @@ qn_status qn_plain_prepare(qn_program **out, qn_device *device, const qn_program
     x->max = opts->max;
     x->go_on = opts->go_on;
     x->go_on_arg = opts->go_on_arg;
-    qn_status status = QN_OK;
+    x->gather = opts->gather;
+    qn_status status = qn_program_check_gather(opts, err);
     for (int i = 0; i < QN_PROGRAM_PLANS && !status; i++) {
         if (opts->plans[i].plan)
             status = init_plan(x, &x->plans[i], &opts->plans[i], opts->is_timed, err);
@@ -274,9 +279,11 @@ void qn_plain_run_call(qn_program *program, size_t call) {
 
 void qn_plain_run(qn_program *program) {
     const ref_program *x = own(program);
+    bool is_stopped = false;
     for (size_t i = 0; i < x->now->plan->n_calls; i++) {
-        if (x->go_on && !x->go_on(x->go_on_arg)) return;
-        qn_plain_run_call(program, i);
+        is_stopped = is_stopped || (x->go_on && !x->go_on(x->go_on_arg));
+        // Other ranks wait, whatever becomes of the step.
+        if (!is_stopped || x->now->tasks[i].gather) qn_plain_run_call(program, i);
     }
 }
 

@@ -1,4 +1,4 @@
-// Rows of the embedding table, or given ones.
+// Rows of the embedding table, or of one rank's share of it, or given ones.
 #include "backends/cpu/kernels/level.h"
 
 #include <string.h>
@@ -11,13 +11,14 @@ void QN_FN(embed)(const qn_task *task, int64_t piece, void *scratch) {
     for (int64_t r = rows.first; r < rows.end; r++) {
         float *to = row_of(&task->out[0], r);
         const size_t bytes = (size_t)task->out[0].width * sizeof *to;
+        const int64_t row = *(const int32_t *)row_of(&task->in[0], r) - task->attrs->start;
         const int32_t given =
             extra->data && extra_row->data ? *(const int32_t *)row_of(extra_row, r) : -1;
         if (task->step->row_seg[r] < 0)
             memset(to, 0, bytes);
         else if (given >= 0)
             memcpy(to, row_of(extra, given), bytes);
-        else
-            qn_packed_row(to, task->in[1].packed, *(const int32_t *)row_of(&task->in[0], r));
+        else if (row >= 0 && row < task->in[1].packed->n_out)
+            qn_packed_row(to, task->in[1].packed, row);
     }
 }

@@ -24,9 +24,9 @@ static int64_t wanted_top(const qn_task *task) {
     return task->step->top > 0 && task->step->top < max ? task->step->top : max;
 }
 
-// Only ids below this can be top logits; the others are still checked for faults.
-static int64_t wanted_entries(const qn_task *task) {
-    return task->step->entries > 0 ? task->step->entries : INT64_MAX;
+// The first n ids of all ranks, as ids of this one, none if they end before it; n 0: all of them.
+static int64_t first_ids(const qn_task *task, int64_t n) {
+    return n > 0 ? qn_max(n - task->attrs->start, 0) : INT64_MAX;
 }
 
 static bool is_full(const qn_task *task, int64_t row) {
@@ -111,8 +111,9 @@ void QN_FN(head_logits)(const qn_task *task, int64_t piece, void *scratch) {
                  .rows = room.rows,
                  .n_rows = cut.rows.end - cut.rows.first,
                  .form = task->in[0].form};
-    const int64_t max = wanted_entries(task);
-    const int64_t computed = task->step->computed > 0 ? task->step->computed : INT64_MAX;
+    // Only ids below `max` can be top logits; the others are still checked for faults.
+    const int64_t max = first_ids(task, task->step->entries);
+    const int64_t computed = first_ids(task, task->step->computed);
     if (!p.n_rows) return;
     find_rows(room.rows, &task->in[0], cut.rows);
     for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {

@@ -1,0 +1,61 @@
+#define _GNU_SOURCE // dladdr
+#include "core/plugin.h"
+
+#include "core/buf.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef QN_LIBDIR // from the folder above that of programs
+#define QN_LIBDIR "lib"
+#endif
+
+// It stays: what it stands on, a driver or MPI, is started once in a process.
+static void *open_library(const char *path) {
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+}
+
+// A file of this folder. *is_there: it is, though it may be one that cannot be opened.
+static void *open_in(bool *is_there, const char *folder, size_t size, const char *below,
+                     const char *name) {
+    qn_buf path = {0};
+    void *library = NULL;
+    qn_buf_printf(&path, "%.*s/%s%s", (int)size, folder, below, name);
+    if (!path.failed && access(path.data, F_OK) == 0) {
+        *is_there = true;
+        library = open_library(path.data);
+    }
+    qn_buf_deinit(&path);
+    return library;
+}
+
+static void *open_beside(bool *is_there, const char *name) {
+    Dl_info here;
+    void *library = NULL;
+    if (dladdr((const void *)(uintptr_t)open_beside, &here) && here.dli_fname) {
+        const char *slash = strrchr(here.dli_fname, '/');
+        const size_t size = slash ? (size_t)(slash - here.dli_fname) : 0;
+        if (slash) library = open_in(is_there, here.dli_fname, size, "", name);
+        if (slash && !*is_there)
+            library = open_in(is_there, here.dli_fname, size, "../" QN_LIBDIR "/", name);
+    }
+    return *is_there ? library : open_library(name);
+}
+
+qn_status qn_plugin_open(void **symbol, const qn_plugin *plugin, qn_err *err) {
+    const char *name = plugin->path ? plugin->path : plugin->library;
+    bool is_there = plugin->path && access(plugin->path, F_OK) == 0;
+    void *library =
+        plugin->path ? open_library(plugin->path) : open_beside(&is_there, plugin->library);
+    if (!library) {
+        const char *why = dlerror();
+        return QN_FAIL(err, UNSUPPORTED, "%s: the library %s cannot be used: %s; %s", plugin->whom,
+                       name, why ? why : "unknown", is_there ? plugin->broken : plugin->missing);
+    }
+    void *got = dlsym(library, plugin->symbol);
+    if (!got)
+        return QN_FAIL(err, UNSUPPORTED, "%s: %s has no %s", plugin->whom, name, plugin->symbol);
+    *symbol = got;
+    return QN_OK;
+}

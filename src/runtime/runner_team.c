@@ -1,0 +1,457 @@
+// A step on several ranks: its order, its parts, and what comes back.
+#include "runtime/runner_team.h"
+
+#include "core/mem.h"
+#include "ir/step_part.h"
+
+#include <string.h>
+
+enum { TAG_CUT = 4 }; // and one more for each cut
+// Rows of a part, where a step goes in parts: fewer would read the weights too often for what
+// the other ranks gain, which have to wait for the first part only. Not tuned.
+enum { FEW_PART_ROWS = 16, PART_ROWS = 64, PARTS_PER_RANK = 4 };
+
+// --- life ----------------------------------------------------------------------------------------
+
+static qn_status take_number(qn_runner *r, qn_err *err) {
+    qn_team *team = r->engine->team;
+    for (int32_t i = 0; i < QN_TEAM_RUNNERS; i++) {
+        if (team->runners[i]) continue;
+        team->runners[i] = r;
+        r->team->number = i;
+        return QN_OK;
+    }
+    return QN_FAIL(err, LIMIT, "more than %d sessions and batches of a model that ranks share",
+                   QN_TEAM_RUNNERS);
+}
+
+// Rank 0 says what the others need for a runner like its own.
+static qn_status order_open(const qn_runner *r, qn_err *err) {
+    const qn_runner_opts *o = &r->opts;
+    const int64_t n_groups = qn_state_groups(r->state);
+    const qn_team_want want = {.hidden = o->hidden,
+                               .context = o->context,
+                               .rows = o->rows,
+                               .outs = o->outs,
+                               .segs = o->segs,
+                               .n_seqs = o->n_seqs,
+                               .positions = o->positions,
+                               .kept_bytes = o->kept_bytes,
+                               .n_groups = n_groups,
+                               .n_slots = qn_state_slot_count(r->state)};
+    const qn_team_order order = {.kind = QN_ORDER_OPEN,
+                                 .runner = r->team->number,
+                                 .words = sizeof want / sizeof(int32_t),
+                                 .rest = (int32_t)(2 * n_groups)};
+    return qn_team_give(r->engine->team, &order, (const int32_t *)(const void *)&want,
+                        (const int32_t *)(const void *)qn_state_page_counts(r->state), err);
+}
+
+static qn_status room_for_words(qn_runner_team *t, size_t words, qn_err *err) {
+    if (t->parts && t->part_words >= words) return QN_OK;
+    int32_t *parts = qn_realloc(t->parts, words, sizeof *parts);
+    if (!parts) return QN_NOMEM(err, "parts of a step");
+    t->parts = parts;
+    t->part_words = words;
+    return QN_OK;
+}
+
+// No part of a step is longer than the largest step without given rows, but for the given rows that
+// it has: all of them are in `words`.
+static qn_status room_for_parts(qn_runner *r, size_t words, qn_err *err) {
+    const qn_step_sizes max = qn_runner_max_sizes(r);
+    const bool has_layers = r->engine->team->split == QN_SPLIT_LAYERS;
+    size_t plain, all;
+    QN_TRY(qn_step_measure(&plain, &max, err));
+    // Of each row, which given row it is, stands in every part anew.
+    if (!qn_size_mul(&all, plain + (size_t)max.rows, has_layers ? QN_STEP_PARTS : 1) ||
+        !qn_size_add(&all, all, words))
+        return QN_FAIL(err, LIMIT, "%d parts of %zu words and %zu more", QN_STEP_PARTS, plain,
+                       words);
+    return room_for_words(r->team, all, err);
+}
+
+qn_status qn_runner_team_reserve(qn_runner *r, qn_err *err) {
+    return room_for_parts(r, r->message_words, err);
+}
+
+static qn_status take_room(qn_runner *r, qn_err *err) {
+    const qn_team *team = r->engine->team;
+    const size_t n = r->n_cuts * QN_STEP_PARTS;
+    r->team->receives = qn_alloc(n, sizeof *r->team->receives);
+    r->team->sends = qn_alloc(r->n_cuts * (size_t)team->n_ranks, sizeof *r->team->sends);
+    if (!r->team->receives || !r->team->sends) return QN_NOMEM(err, "ranks");
+    return room_for_parts(r, 0, err);
+}
+
+// What all ranks do to have a runner, after the order. Each of them comes this far.
+static qn_status meet(qn_runner *r, qn_status own, qn_err *err) {
+    const qn_engine *engine = r->engine;
+    const qn_runner_opts *o = &r->opts;
+    const bool has_head = qn_team_has_head(engine->team);
+    qn_status status = own;
+    if (!status) status = take_room(r, err);
+    QN_TRY(qn_ranks_agree(engine->team->ranks, status, err));
+    QN_TRY(qn_outputs_exchange(&r->team->model, r, &r->stages[0], o->rows, o->outs, err));
+    if (!engine->opts.mtp || o->hidden) return QN_OK;
+    return qn_outputs_exchange(&r->team->head, r, has_head ? &r->head : NULL, r->head_rows,
+                               r->head_rows, err);
+}
+
+qn_status qn_runner_team_open(qn_runner *r, qn_status own, qn_err *err) {
+    qn_team *team = r->engine->team;
+    qn_status status = own;
+    (void)pthread_mutex_lock(&team->lock);
+    team->n_meetings++;
+    if (!status && team->rank == 0) status = take_number(r, err);
+    if (!status && team->rank == 0) status = order_open(r, err);
+    if (!status || team->rank > 0) status = meet(r, status, err);
+    r->team->is_met = !status;
+    (void)pthread_mutex_unlock(&team->lock);
+    return status;
+}
+
+void qn_runner_team_close(qn_runner *r) {
+    qn_team *team = r->engine->team;
+    qn_runner_team *t = r->team;
+    const qn_team_order order = {.kind = QN_ORDER_CLOSE, .runner = t->number};
+    (void)pthread_mutex_lock(&team->lock);
+    if (team->rank == 0 && t->is_met) qn_team_tell(team, &order);
+    if (team->runners[t->number] == r) team->runners[t->number] = NULL;
+    (void)pthread_mutex_unlock(&team->lock);
+    qn_outputs_free(&t->model);
+    qn_outputs_free(&t->head);
+    qn_free(t->parts);
+    qn_free(t->receives);
+    qn_free(t->sends);
+    qn_free(t);
+}
+
+// --- rows between layers -------------------------------------------------------------------------
+
+static const qn_team_cuts *cuts_of(const qn_runner *r) {
+    const qn_team *team = r->engine->team;
+    return r->opts.hidden ? &team->hidden_cuts : &team->cuts;
+}
+
+// Ranks number their own cuts; a tag is the number among all.
+static const qn_team_cut *cut_of(int *tag, const qn_runner *r, size_t i) {
+    const qn_team_cuts *cuts = cuts_of(r);
+    int k = 0;
+    while (strcmp(cuts->items[k].name, r->cuts[i].name) != 0) k++;
+    *tag = TAG_CUT + k;
+    return &cuts->items[k];
+}
+
+// The rows of all parts that this rank reads are asked for before the first is run.
+static qn_status begin_receiving(qn_runner *r, int32_t *const *parts, int n, qn_err *err) {
+    for (size_t c = 0; c < r->n_cuts; c++) {
+        const qn_runner_cut *cut = &r->cuts[c];
+        int tag;
+        const qn_team_cut *from = cut_of(&tag, r, c);
+        int64_t first = 0;
+        if (from->maker == r->engine->team->rank) continue;
+        for (int p = 0; p < n; p++) {
+            qn_step step;
+            qn_step_view(&step, parts[p]);
+            QN_TRY(qn_ranks_receive(&r->team->receives[c * QN_STEP_PARTS + (size_t)p],
+                                    r->engine->team->ranks, cut->rows + first * cut->width,
+                                    (size_t)(step.n_rows * cut->width) * sizeof *cut->rows,
+                                    from->maker, tag, err));
+            first += step.n_rows;
+        }
+    }
+    return QN_OK;
+}
+
+static qn_status wait_for_rows(qn_runner *r, int part, qn_err *err) {
+    for (size_t c = 0; c < r->n_cuts; c++)
+        QN_TRY(qn_ranks_wait(r->engine->team->ranks,
+                             &r->team->receives[c * QN_STEP_PARTS + (size_t)part], err));
+    return QN_OK;
+}
+
+// Large messages are carried while both sides are at it: whoever computes the next part at once
+// would keep this one from its reader.
+static qn_status hand_on(qn_runner *r, int64_t first, int64_t n, qn_err *err) {
+    const qn_team *team = r->engine->team;
+    qn_ranks_request *sends = r->team->sends;
+    for (size_t c = 0; c < r->n_cuts; c++) {
+        const qn_runner_cut *cut = &r->cuts[c];
+        int tag;
+        const qn_team_cut *to = cut_of(&tag, r, c);
+        for (int rank = 0; rank < team->n_ranks && to->maker == team->rank; rank++) {
+            if (to->reads[rank])
+                QN_TRY(qn_ranks_send(&sends[c * (size_t)team->n_ranks + (size_t)rank], team->ranks,
+                                     cut->rows + first * cut->width,
+                                     (size_t)(n * cut->width) * sizeof *cut->rows, rank, tag, err));
+        }
+    }
+    for (size_t i = 0; i < r->n_cuts * (size_t)team->n_ranks; i++)
+        QN_TRY(qn_ranks_wait(team->ranks, &sends[i], err));
+    return QN_OK;
+}
+
+// --- a step on this rank -------------------------------------------------------------------------
+
+static qn_sizes sizes_of(const qn_step *step) {
+    const qn_step_extent e = qn_step_measure_extent(step);
+    return (qn_sizes){.rows = e.rows, .segs = e.segs, .outs = e.outs, .cached = e.cached};
+}
+
+// Where a part is in its step.
+typedef struct part_place {
+    int number;
+    int64_t row, out; // the first
+    bool is_only;
+} part_place;
+
+static qn_status run_part(qn_runner *r, int32_t *message, const part_place *at, qn_err *err) {
+    const qn_team *team = r->engine->team;
+    qn_runner_stage *s = &r->stages[0];
+    qn_step_view(&r->step, message);
+    const qn_sizes sizes = sizes_of(&r->step);
+    QN_TRY(wait_for_rows(r, at->number, err));
+    if (!qn_runner_begin_stages(r, message, &sizes, at->row))
+        return QN_FAIL(err, LIMIT, "rank %d: a step of %lld rows cannot be bound", team->rank,
+                       (long long)sizes.rows);
+    qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
+    s->program->device->kind->run(s->program);
+    qn_runner_take_cuts(r, s, at->row);
+    QN_TRY(hand_on(r, at->row, r->step.n_rows, err));
+    s->program->device->kind->wait(s->program);
+    qn_runner_bring_rows(s, &r->step);
+    QN_TRY(qn_device_failure(s->program->device, err));
+    QN_TRY(qn_ranks_failure(team->ranks, err));
+    if (team->rank == 0) return QN_OK;
+    if (at->is_only) return qn_outputs_send(r, s, &r->step, err);
+    qn_outputs_keep(r, s, &r->step, at->row, at->out);
+    return QN_OK;
+}
+
+// Rank 0 takes the outputs of a step when it is done with its own part of all of it.
+static qn_status send_kept(const qn_runner *r, int32_t *const *parts, int n, qn_err *err) {
+    part_place at = {0};
+    for (; at.number < n; at.number++) {
+        qn_step step;
+        qn_step_view(&step, parts[at.number]);
+        QN_TRY(qn_outputs_send_kept(r, &r->stages[0], &step, at.row, at.out, err));
+        at.row += step.n_rows;
+        at.out += step.n_out;
+    }
+    return QN_OK;
+}
+
+static qn_status run_parts(qn_runner *r, int32_t *const *parts, int n, qn_err *err) {
+    part_place at = {.is_only = n == 1};
+    QN_TRY(begin_receiving(r, parts, n, err));
+    for (; at.number < n; at.number++) {
+        QN_TRY(run_part(r, parts[at.number], &at, err));
+        at.row += r->step.n_rows;
+        at.out += r->step.n_out;
+    }
+    return n > 1 && r->engine->team->rank > 0 ? send_kept(r, parts, n, err) : QN_OK;
+}
+
+// --- rank 0 --------------------------------------------------------------------------------------
+
+// Where the parts of a step begin. Traces and hidden states look at whole steps.
+static int cut_step(int64_t *first, const qn_runner *r, const qn_step *step) {
+    const qn_team *team = r->engine->team;
+    const bool is_looked_at = r->opts.hidden || r->opts.trace || r->stages[0].sums;
+    const int64_t per = step->n_rows >= 4 * PART_ROWS ? PART_ROWS : FEW_PART_ROWS;
+    int64_t n = qn_min(qn_min(step->n_rows / per, PARTS_PER_RANK * team->n_ranks), QN_STEP_PARTS);
+    if (team->split != QN_SPLIT_LAYERS || is_looked_at || team->n_ranks == 1 || n < 1) n = 1;
+    int made = 1;
+    first[0] = 0;
+    for (int64_t p = 1; p < n; p++) {
+        const int64_t row = qn_step_cut_row(step, step->n_rows * p / n);
+        if (row > first[made - 1] && row < step->n_rows) first[made++] = row;
+    }
+    first[made] = step->n_rows;
+    return made;
+}
+
+// Writes the parts of the step one after the other, and says where they are. Returns the words of
+// all; there is room for them.
+static int64_t write_parts(int32_t **parts, int *n, qn_runner *r) {
+    int64_t first[QN_STEP_PARTS + 1], words = 0;
+    *n = cut_step(first, r, &r->step);
+    parts[0] = r->message;
+    if (*n == 1) return (int64_t)qn_step_words(r->message);
+    for (int p = 0; p < *n; p++) {
+        parts[p] = r->team->parts + words;
+        words += (int64_t)qn_step_part(parts[p], &r->step, first[p], first[p + 1]);
+    }
+    return words;
+}
+
+// Brings the outputs of all parts; the step is the whole one again.
+static qn_status take_parts(qn_runner *r, int32_t *const *parts, int n, qn_err *err) {
+    int64_t row = 0, out = 0;
+    for (int p = 0; p < n; p++) {
+        qn_step step;
+        qn_step_view(&step, parts[p]);
+        QN_TRY(qn_outputs_take(&r->team->model, r, &r->stages[0], &step, row, out, err));
+        row += step.n_rows;
+        out += step.n_out;
+    }
+    r->step = r->team->whole;
+    return QN_OK;
+}
+
+// What fails here after an order leaves the others in the middle of something: nothing goes on.
+static qn_status end_order(qn_team *team, qn_status status, const qn_err *why, qn_err *err) {
+    if (status) qn_ranks_fail(team->ranks, why);
+    (void)pthread_mutex_unlock(&team->lock);
+    if (status && err) *err = *why;
+    return status;
+}
+
+qn_status qn_runner_team_step(qn_runner *r, qn_err *err) {
+    qn_team *team = r->engine->team;
+    int32_t *parts[QN_STEP_PARTS];
+    qn_err why;
+    int n;
+    qn_team_order order = {.kind = QN_ORDER_STEP, .runner = r->team->number};
+    order.words = write_parts(parts, &n, r);
+    order.parts = n;
+    r->team->whole = r->step;
+    (void)pthread_mutex_lock(&team->lock);
+    qn_status status = qn_team_give(team, &order, parts[0], NULL, &why);
+    if (!status) status = run_parts(r, parts, n, &why);
+    if (!status) status = take_parts(r, parts, n, &why);
+    return end_order(team, status, &why, err);
+}
+
+qn_status qn_runner_team_copy(qn_runner *r, qn_err *err) {
+    qn_team *team = r->engine->team;
+    const qn_team_order order = {.kind = QN_ORDER_COPY,
+                                 .runner = r->team->number,
+                                 .words = (int64_t)qn_step_words(r->message)};
+    (void)pthread_mutex_lock(&team->lock);
+    const qn_status status = qn_team_give(team, &order, r->message, NULL, err);
+    (void)pthread_mutex_unlock(&team->lock);
+    return status;
+}
+
+const float *qn_runner_team_row(int64_t *width, const qn_shared_plan *plan, const char *output,
+                                int64_t row) {
+    for (size_t i = 0; i < plan->n_whole; i++) {
+        const qn_whole_output *whole = &plan->whole[i];
+        if (strcmp(whole->name, output) != 0) continue;
+        *width = whole->width;
+        return whole->rows + row * whole->width;
+    }
+    return NULL;
+}
+
+// --- the prediction head -------------------------------------------------------------------------
+
+static qn_status run_head(qn_runner *r, const qn_sizes *sizes, qn_err *err) {
+    qn_program *program = r->head.program;
+    const qn_device_kind *kind = program->device->kind;
+    if (!kind->begin(program, QN_PREFILL, r->head_message, sizes))
+        return QN_FAIL(err, LIMIT, "a prediction of %lld rows cannot be bound",
+                       (long long)sizes->rows);
+    (void)kind->give(program, QN_ROWS_BEFORE, r->before);
+    kind->run(program);
+    kind->wait(program);
+    qn_runner_bring_rows(&r->head, &r->head_step);
+    QN_TRY(qn_device_failure(program->device, err));
+    return qn_ranks_failure(r->engine->team->ranks, err);
+}
+
+qn_status qn_runner_team_predict(qn_runner *r, const qn_sizes *sizes, qn_err *err) {
+    qn_team *team = r->engine->team;
+    const qn_team_order order = {.kind = QN_ORDER_PREDICT,
+                                 .runner = r->team->number,
+                                 .words = (int64_t)qn_step_words(r->head_message),
+                                 .rest = (int32_t)(sizes->rows * r->engine->model->hparams->width)};
+    qn_err why;
+    (void)pthread_mutex_lock(&team->lock);
+    qn_status status =
+        qn_team_give(team, &order, r->head_message, (const int32_t *)(const void *)r->before, &why);
+    if (!status && qn_team_has_head(team)) status = run_head(r, sizes, &why);
+    if (!status) status = qn_outputs_take(&r->team->head, r, &r->head, &r->head_step, 0, 0, &why);
+    return end_order(team, status, &why, err);
+}
+
+// --- the others ----------------------------------------------------------------------------------
+
+static qn_status too_long(const qn_team_order *order, int64_t have, qn_err *err) {
+    return QN_FAIL(err, FORMAT, "rank 0 sent %lld and %d words, this rank has room for %lld",
+                   (long long)order->words, order->rest, (long long)have);
+}
+
+static qn_status room_for_head(int32_t **body, int32_t **more, qn_runner *r,
+                               const qn_team_order *order, qn_err *err) {
+    const qn_step_sizes max = qn_runner_max_head_sizes(r);
+    const int64_t floats = r->head_rows * r->engine->model->hparams->width;
+    size_t words;
+    qn_step_sizes given = max;
+    QN_TRY(qn_step_measure(&words, &max, err));
+    if (order->words > (int64_t)words) {
+        given.extra = given.rows;
+        given.extra_width = r->engine->model->hparams->width;
+        QN_TRY(qn_step_measure(&words, &given, err));
+        QN_TRY(qn_runner_make_room(&r->head_message, &words, &r->head_given_room, r, &max, err));
+    }
+    if (order->words > (int64_t)words || order->rest > floats)
+        return too_long(order, (int64_t)words, err);
+    *body = r->head_message;
+    *more = (int32_t *)(void *)r->before;
+    return QN_OK;
+}
+
+qn_status qn_runner_team_room(int32_t **body, int32_t **more, qn_runner *r,
+                              const qn_team_order *order, qn_err *err) {
+    if (order->kind == QN_ORDER_PREDICT) return room_for_head(body, more, r, order, err);
+    if (order->parts > QN_STEP_PARTS || order->rest || order->words > INT32_MAX)
+        return too_long(order, QN_STEP_PARTS, err);
+    QN_TRY(room_for_words(r->team, (size_t)order->words, err));
+    *body = r->team->parts;
+    return QN_OK;
+}
+
+static qn_status find_parts(int32_t **parts, const qn_runner *r, const qn_team_order *order,
+                            qn_err *err) {
+    int64_t at = 0;
+    for (int p = 0; p < order->parts; p++) {
+        parts[p] = r->team->parts + at;
+        at += at < order->words ? (int64_t)qn_step_words(parts[p]) : 1;
+    }
+    if (at == order->words) return QN_OK;
+    return QN_FAIL(err, FORMAT, "rank 0 sent %d parts of %lld words, they count %lld", order->parts,
+                   (long long)order->words, (long long)at);
+}
+
+static qn_status follow_step(qn_runner *r, const qn_team_order *order, qn_err *err) {
+    int32_t *parts[QN_STEP_PARTS];
+    QN_TRY(find_parts(parts, r, order, err));
+    return run_parts(r, parts, order->parts, err);
+}
+
+static qn_status follow_copy(qn_runner *r, const qn_team_order *order, qn_err *err) {
+    qn_step step;
+    (void)order, (void)err;
+    qn_step_view(&step, r->team->parts);
+    qn_kv_copy(qn_state_memory(r->state), step.copies, step.n_copies);
+    return QN_OK;
+}
+
+static qn_status follow_predict(qn_runner *r, const qn_team_order *order, qn_err *err) {
+    const qn_team *team = r->engine->team;
+    (void)order;
+    if (!qn_team_has_head(team)) return QN_OK;
+    qn_step_view(&r->head_step, r->head_message);
+    const qn_sizes sizes = sizes_of(&r->head_step);
+    QN_TRY(run_head(r, &sizes, err));
+    return qn_outputs_send(r, &r->head, &r->head_step, err);
+}
+
+qn_status qn_runner_team_follow(qn_runner *r, const qn_team_order *order, qn_err *err) {
+    if (order->kind == QN_ORDER_STEP) return follow_step(r, order, err);
+    if (order->kind == QN_ORDER_COPY) return follow_copy(r, order, err);
+    return follow_predict(r, order, err);
+}

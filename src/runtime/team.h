@@ -1,0 +1,120 @@
+// The ranks of an engine: rank 0 decides and gives orders, the others follow them (follow.c).
+//
+// An order is a broadcast: what to do, with which runner, and the message of the step. Sequences,
+// the tree and sampling are on rank 0 alone; what a follower has of a runner is memory for pages
+// and slots, and a program. With a split of tensors every rank runs every step on its share, and
+// parts are gathered inside (qn_gather). With one of layers a rank runs its layers and hands rows
+// on; a long step goes in parts, so that all ranks have work at the same time.
+//
+// Steps of several runners take turns: an order and what it asks for hold the lock of the team.
+#ifndef QN_RUNTIME_TEAM_H
+#define QN_RUNTIME_TEAM_H
+
+#include "backends/device.h"
+#include "ranks/ranks.h"
+
+#include <pthread.h>
+
+typedef struct qn_runner qn_runner;
+
+enum { QN_TEAM_RUNNERS = 64 }; // at a time
+
+// Rows that one rank hands to others: of a split of layers.
+typedef struct qn_team_cut {
+    char name[32]; // QN_CUT_NAME and a number
+    int64_t width;
+    int maker;
+    bool *reads; // (n_ranks)
+} qn_team_cut;
+
+// Of one graph: cutting another one gives other names.
+typedef struct qn_team_cuts {
+    qn_team_cut *items; // (n)
+    size_t n;
+} qn_team_cuts;
+
+typedef struct qn_team {
+    qn_ranks *ranks;
+    int rank, n_ranks;
+    qn_split split;                 // TENSORS or LAYERS
+    int64_t *first_layer;           // (n_ranks + 1) of a split of layers
+    qn_team_cuts cuts, hidden_cuts; // of the model's graph, and of that with hidden states
+    qn_gather gather;
+    pthread_mutex_t lock;
+    qn_runner *runners[QN_TEAM_RUNNERS]; // by number; NULL: free
+    uint64_t n_meetings;                 // runners that ranks have tried to have together
+    char *plan;                          // JSON, of qn_engine_split
+    bool has_opened;                     // all ranks have the model
+    bool has_ended;                      // rank 0 has closed its engine
+} qn_team;
+
+// Joins the ranks. `ranks` may be NULL: those of the launcher.
+QN_MUST_CHECK qn_status qn_team_join(qn_team **out, const qn_engine_opts *opts,
+                                     const qn_ranks_opts *ranks, qn_err *err);
+// Rank 0 tells the others that it is over. NULL is fine.
+void qn_team_leave(qn_team *team);
+
+// After the model is there, or failed to open: whether all have the same and want the same.
+QN_MUST_CHECK qn_status qn_team_compare(qn_team *team, const qn_engine *engine, qn_status own,
+                                        qn_err *err);
+// Decides how the model is split; all ranks decide the same.
+QN_MUST_CHECK qn_status qn_team_choose(qn_team *team, const qn_engine *engine, qn_err *err);
+// After the plans are there: what pages and slots cost is that of the rank where they cost most.
+QN_MUST_CHECK qn_status qn_team_level(qn_team *team, qn_engine *engine, qn_err *err);
+// Whether all ranks are well, as far as is known without waiting for any.
+QN_MUST_CHECK qn_status qn_team_check(qn_team *team, qn_err *err);
+// An error for people: what an engine on several ranks cannot do. QN_OK where it is on one.
+QN_MUST_CHECK qn_status qn_team_refuse(const qn_team *team, const char *what, qn_err *err);
+
+// Whether a rank computes the last layers, the head and the prediction head (all do with a split of
+// tensors).
+static inline bool qn_team_has_head(const qn_team *team) {
+    return !team || team->split != QN_SPLIT_LAYERS || team->rank == team->n_ranks - 1;
+}
+static inline bool qn_team_leads(const qn_team *team) { return !team || team->rank == 0; }
+
+// --- orders (team_order.c) -----------------------------------------------------------------------
+
+typedef enum qn_team_order_kind {
+    QN_ORDER_END,     // rank 0 has closed its engine
+    QN_ORDER_OPEN,    // a runner: qn_team_want
+    QN_ORDER_CLOSE,   // and away with it
+    QN_ORDER_STEP,    // messages of the parts of a step, one after the other
+    QN_ORDER_COPY,    // a message without rows
+    QN_ORDER_PREDICT, // a message of the prediction head, and the rows before its own
+    QN_ORDER_KINDS
+} qn_team_order_kind;
+
+typedef struct qn_team_order {
+    int32_t kind;   // qn_team_order_kind
+    int32_t runner; // number
+    int32_t parts;  // of a step
+    int32_t rest;   // words of `more`
+    int64_t words;  // of the body, without `more`
+} qn_team_order;
+
+// The body of QN_ORDER_OPEN; page counts of each group come after it, as 64-bit numbers.
+typedef struct qn_team_want {
+    int64_t hidden, context, rows, outs, segs, n_seqs, positions, kept_bytes;
+    int64_t n_groups, n_slots;
+} qn_team_want;
+
+// Of rank 0, with the lock held. `more` is a second block of words after the body; NULL: none.
+QN_MUST_CHECK qn_status qn_team_give(qn_team *team, const qn_team_order *order, const int32_t *body,
+                                     const int32_t *more, qn_err *err);
+// The same for an order without a body, where it does not matter whether it arrives.
+void qn_team_tell(qn_team *team, const qn_team_order *order);
+
+// Where a follower takes the body of an order, and what comes after it, to: called once the order
+// is known.
+typedef qn_status qn_team_room_fn(int32_t **body, int32_t **more, void *arg,
+                                  const qn_team_order *order, qn_err *err);
+QN_MUST_CHECK qn_status qn_team_await(qn_team_order *order, qn_team *team, qn_team_room_fn *room,
+                                      void *arg, qn_err *err);
+
+// --- following (follow.c) ------------------------------------------------------------------------
+
+// Does what rank 0 asks for until that is over.
+QN_MUST_CHECK qn_status qn_team_follow(const qn_engine *engine, qn_err *err);
+
+#endif
