@@ -154,7 +154,7 @@ int main(int argc, char **argv) {
     if (!n_levels)
         for (; qn_cpu_level_name((size_t)n_levels); n_levels++)
             levels[n_levels] = qn_cpu_level_name((size_t)n_levels);
-    if (qn_limits_measure(&limits, 1, &err)) stop(&err);
+    if (qn_limits_measure(&limits, NULL, 1, &err)) stop(&err);
     printf("level,type,form,rows,cpu_ms,weights_GB_per_s,GFLOP_per_s,share_of_limit\n");
     for (int t = 0; t < n_types; t++) {
         qn_packed weights[N_WEIGHTS];
