@@ -20,7 +20,8 @@ string(REGEX REPLACE "[a-z]" "" last ${last}) # PTX of 90a runs on no other
 list(APPEND codes -gencode arch=compute_${last},code=compute_${last})
 
 # No contraction: as everywhere, fused multiply-adds are those that are written (docs/numbers.md).
-set(flags -std=c++20 -O3 -lineinfo -fmad=false -Xcompiler -fPIC,-fvisibility=hidden ${codes}
+set(flags -std=c++20 -O3 -lineinfo -fmad=false -Xfatbin=-compress-all
+  -Xcompiler -fPIC,-fvisibility=hidden ${codes}
   -I${CMAKE_SOURCE_DIR}/include -I${CMAKE_SOURCE_DIR}/src)
 if("90a" IN_LIST QN_CUDA_ARCHS) # Hopper's own instructions are in no other code
   list(APPEND flags -DQN_CUDA_HAS_90A)

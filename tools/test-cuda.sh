@@ -145,6 +145,19 @@ equal_logits() { # model
     same "hidden states of $model" logits "$model" --ids "$(ids 20)" --hidden -o FILE
 }
 
+# A vision tower, from a checkpoint and from a file of its own, beside the stack that reads its rows.
+equal_images() {
+    local model=tests/data/mini/qwen35_vl image seen rows mode
+    image=$model/image.png seen=10,11,12,502
+    for ((rows = 0; rows < 15; rows++)); do seen+=,500; done
+    seen+=,503,20,21,22,23,24
+    for mode in exact balanced fast; do
+        same "logits with an image, $mode" logits $model --ids $seen --image $image --all -o FILE --numerics $mode
+    done
+    same "logits with an image and a file of the tower" logits $model/qwen35_vl-bf16.gguf -mm $model/mmproj-bf16.gguf \
+        --ids $seen --image $image --all -o FILE
+}
+
 equal_texts() { # model with a tokenizer
     local model=$1
     same "greedy text of $model" run "$model" -p "Once upon a time" -n 200 --greedy --ignore-eos
@@ -168,6 +181,8 @@ tests() {
         extra=()
         echo "logits of ${model%/config.json}: $failed of $((passed + failed)) failed so far"
     done
+    equal_images
+    echo "images: $failed of $((passed + failed)) failed so far"
     if [ ! -f models/quern-mini-Q8_0.gguf ]; then
         echo "skipped texts: the bundled models are not here"
         skipped=$((skipped + 1))
