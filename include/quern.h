@@ -684,6 +684,13 @@ typedef struct qn_engine_opts {
     // Ends waits for other ranks that take long, a quarter of a second (QN_STOPPED); must outlive
     // the engine. NULL: none
     const qn_stop_flag *stop;
+    // Longer contexts than the model's files say: positions are scaled by "linear" or "yarn", with
+    // this factor, from the context that the model was trained with (0: as its files say), and the
+    // context is that much longer. "none": no scaling, whatever the files say. NULL: as they say.
+    // Changes results.
+    const char *rope_scaling;
+    double rope_factor;
+    int64_t rope_original;
 } qn_engine_opts;
 
 typedef struct qn_engine_info {

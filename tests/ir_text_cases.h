@@ -31,7 +31,7 @@
 
 // Values 20 and 21 of the cases that rotate.
 #define IR_ANGLES                                                                                  \
-    "%20 f32 (T, 2, 8) = angles(%13, %1) {sections=[0, 0, 0, 0]}\n%21 f32 (16) = param\n"
+    "%20 f32 (T, 2, 8) = angles(%13, %1) {scale=1, sections=[0, 0, 0, 0]}\n%21 f32 (16) = param\n"
 
 static const char *const ir_op_cases[QN_OP_COUNT] = {
     [QN_OP_INPUT] = "%20 \"image\" f32 (4*R, 64) = input @3",
@@ -53,7 +53,7 @@ static const char *const ir_op_cases[QN_OP_COUNT] = {
     [QN_OP_L2_NORM] = "%20 f32 (T, 64) = l2_norm(%3) {eps=1e-12}",
     [QN_OP_QUANTIZE] = "%20 f32 (T, 64) = quantize(%3) {form=i8_32}",
     [QN_OP_ROPE] = "%20 f32 (T, 4, 16) = rope(%5, %13, %1) "
-                   "{rotate=16, pairs=adjacent, sections=[3, 3, 2, 0]}",
+                   "{scale=1, rotate=16, pairs=adjacent, sections=[3, 3, 2, 0]}",
     [QN_OP_NARROW] = "%20 f32 (T, 8) = narrow(%3) {axis=1, start=16, length=8}",
     [QN_OP_CONCAT] = "%20 f32 (T, 128) = concat(%3, %4) {axis=1}",
     [QN_OP_SPLIT] = "%20 f32 (T, 4, 16) = split(%3) {parts=4}",
@@ -72,7 +72,7 @@ static const char *const ir_op_cases[QN_OP_COUNT] = {
     [QN_OP_ROUTE] = "%20 i32 (T, 2), %21 f32 (T, 2) = route(%10) {top=2, normalize=1, scale=2.5}",
     [QN_OP_GROUPED_MATMUL] = "%20 f32 (T, 2, 32) = grouped_matmul(%3, %15, %16)",
     [QN_OP_COMBINE] = "%20 f32 (T, 16) = combine(%6, %19)",
-    [QN_OP_ANGLES] = "%20 f32 (T, 2, 8) = angles(%13, %1) {sections=[3, 3, 2, 0]}",
+    [QN_OP_ANGLES] = "%20 f32 (T, 2, 8) = angles(%13, %1) {scale=1, sections=[3, 3, 2, 0]}",
     [QN_OP_ROTATE] = IR_ANGLES "%22 f32 (T, 4, 16) = rotate(%5, %20, %21) "
                                "{eps=1e-6, rotate=16, pairs=half}",
     [QN_OP_PROJECT] = "%20 f16 (16, 64) = param\n%21 f32 (T, 112) = project(%3, %11, %20)",

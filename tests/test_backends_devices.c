@@ -176,11 +176,11 @@ static void positions_and_moves_agree(void **state) {
     (void)state;
     agree("graph \"t\"\n%0 \"x\" f32 (T, 3, 20) = input\n%1 \"y\" f32 (T, 3, 12) = input\n"
           "%2 \"table\" table () = input\n%3 f32 (8) = const [1, 0.5, 0.3, 0.1, 0.01, 1e-3, 7, 2]\n"
-          "%4 f32 (T, 2, 8) = angles(%3, %2) {sections=[0, 0, 0, 0]}\n"
-          "%5 f32 (T, 2, 8) = angles(%3, %2) {sections=[3, 3, 2, 0]}\n%6 \"n\" f32 (20) = param\n"
+          "%4 f32 (T, 2, 8) = angles(%3, %2) {scale=1, sections=[0, 0, 0, 0]}\n"
+          "%5 f32 (T, 2, 8) = angles(%3, %2) {scale=1, sections=[3, 3, 2, 0]}\n%6 \"n\" f32 (20) = param\n"
           "%7 f32 (T, 3, 20) = rotate(%0, %4, %6) {eps=1e-6, rotate=16, pairs=half}\n"
           "%8 f32 (T, 3, 20) = rotate(%0, %5) {eps=0, rotate=16, pairs=adjacent}\n"
-          "%9 f32 (T, 3, 20) = rope(%0, %3, %2) {rotate=16, pairs=half, sections=[3, 3, 2, 0]}\n"
+          "%9 f32 (T, 3, 20) = rope(%0, %3, %2) {scale=1, rotate=16, pairs=half, sections=[3, 3, 2, 0]}\n"
           "%10 f32 (T, 3, 7) = narrow(%0) {axis=2, start=5, length=7}\n"
           "%11 f32 (T, 2, 20) = narrow(%0) {axis=1, start=1, length=2}\n"
           "%12 f32 (T, 3, 32) = concat(%0, %1) {axis=2}\n"
@@ -381,7 +381,7 @@ static void build_attention(char *text, size_t size, const attention_case *c) {
              "%%6 \"table\" table () = input\n%%7 \"qn\" f32 (%d) = param\n"
              "%%8 \"kn\" f32 (%d) = param\n%%9 \"sinks\" f32 (%d) = param\n"
              "%%10 \"f\" f32 (%d) = param\n%%11 f32 (T, 2, %d) = angles(%%10, %%6) "
-             "{sections=[0, 0, 0, 0]}\n",
+             "{scale=1, sections=[0, 0, 0, 0]}\n",
              h, e, g, e, g, f, g, e, f, g, e, f, g, e, f, e, e, h, n / 2, n / 2);
     const size_t used = strlen(text);
     const char *qn = c->has_norms ? "%7" : "_", *kn = c->has_norms ? "%8" : "_";

@@ -359,16 +359,16 @@ static void positions_are_the_reference(void **state) {
     (void)state;
     static const op_case cases[] = {
         {"%0 \"f\" f32 (9) = param\n" TABLE
-         "%2 f32 (T, 2, 9) = angles(%0, %1) {sections=[0, 0, 0, 0]}",
+         "%2 f32 (T, 2, 9) = angles(%0, %1) {scale=1, sections=[0, 0, 0, 0]}",
          1e-6},
         {"%0 \"f\" f32 (20) = param\n" TABLE
-         "%2 f32 (T, 2, 20) = angles(%0, %1) {sections=[8, 6, 6, 0]}",
+         "%2 f32 (T, 2, 20) = angles(%0, %1) {scale=1, sections=[8, 6, 6, 0]}",
          1e-6},
         {X("(T, 3, 18)") TABLE "%2 \"f\" f32 (9) = param\n%3 f32 (T, 3, 18) = rope(%0, %2, %1) "
-                               "{rotate=18, pairs=half, sections=[0, 0, 0, 0]}",
+                               "{scale=1, rotate=18, pairs=half, sections=[0, 0, 0, 0]}",
          1e-5},
         {X("(T, 3, 23)") TABLE "%2 \"f\" f32 (9) = param\n%3 f32 (T, 3, 23) = rope(%0, %2, %1) "
-                               "{rotate=18, pairs=adjacent, sections=[3, 3, 3, 0]}",
+                               "{scale=1, rotate=18, pairs=adjacent, sections=[3, 3, 3, 0]}",
          1e-5},
         {X("(T, 3, 18)") "%1 \"a\" f32 (T, 2, 8) = input\n%2 \"w\" f32 (18) = param\n"
                          "%3 f32 (T, 3, 18) = rotate(%0, %1, %2) {eps=1e-6, rotate=16, pairs=half}",
@@ -494,10 +494,10 @@ static void rope_is_angles_and_rotate(void **state) {
         snprintf(text, sizeof text,
                  "graph \"t\"\n%%0 \"x\" f32 (T, 3, 40) = input\n%%1 \"f\" f32 (17) = param\n"
                  "%%2 \"table\" table () = input\n"
-                 "%%3 f32 (T, 2, 17) = angles(%%1, %%2) {sections=[6, 6, 5, 0]}\n"
+                 "%%3 f32 (T, 2, 17) = angles(%%1, %%2) {scale=1, sections=[6, 6, 5, 0]}\n"
                  "%%4 f32 (T, 3, 40) = rotate(%%0, %%3) {eps=0, rotate=34, pairs=%s}\n"
                  "%%5 f32 (T, 3, 40) = rope(%%0, %%1, %%2) "
-                 "{rotate=34, pairs=%s, sections=[6, 6, 5, 0]}\n",
+                 "{scale=1, rotate=34, pairs=%s, sections=[6, 6, 5, 0]}\n",
                  pairs[p], pairs[p]);
         rig_open(&r, text);
         const void *x = r.call.data[0], *f = r.call.data[1];

@@ -154,34 +154,34 @@ static const struct {
      "%3 f32 (T, 45), %4 f32 (T, 45) = add_norm(%0, %1, %2) {eps=0.01, form=i8_32}\n"
      "output \"sum\" %3\noutput \"y\" %4\n"},
     {HEADS,
-     "%9 f32 (T, 6, 5) = rope(%0, %5, %3) {rotate=4, pairs=half, sections=[1, 1, 0, 0]}\n"
+     "%9 f32 (T, 6, 5) = rope(%0, %5, %3) {scale=1, rotate=4, pairs=half, sections=[1, 1, 0, 0]}\n"
      "%10 f32 (T, 3, 5) = rms_norm(%1, %7) {eps=0.01}\n"
-     "%11 f32 (T, 3, 5) = rope(%10, %5, %3) {rotate=4, pairs=adjacent, sections=[0, 0, 0, 0]}\n"
+     "%11 f32 (T, 3, 5) = rope(%10, %5, %3) {scale=1, rotate=4, pairs=adjacent, sections=[0, 0, 0, 0]}\n"
      "output \"q\" %9\noutput \"k\" %11\n",
-     "%9 f32 (T, 2, 2) = angles(%5, %3) {sections=[1, 1, 0, 0]}\n"
-     "%10 f32 (T, 2, 2) = angles(%5, %3) {sections=[0, 0, 0, 0]}\n"
+     "%9 f32 (T, 2, 2) = angles(%5, %3) {scale=1, sections=[1, 1, 0, 0]}\n"
+     "%10 f32 (T, 2, 2) = angles(%5, %3) {scale=1, sections=[0, 0, 0, 0]}\n"
      "%11 f32 (T, 6, 5) = rotate(%0, %9) {eps=0, rotate=4, pairs=half}\n"
      "%12 f32 (T, 3, 5) = rotate(%1, %10, %7) {eps=0.01, rotate=4, pairs=adjacent}\n"
      "output \"q\" %11\noutput \"k\" %12\n"},
     {HEADS,
-     "%9 f32 (T, 2, 2) = angles(%5, %3) {sections=[0, 0, 0, 0]}\n"
+     "%9 f32 (T, 2, 2) = angles(%5, %3) {scale=1, sections=[0, 0, 0, 0]}\n"
      "%10 f32 (T, 3, 5) = rotate(%1, %9, %7) {eps=0.01, rotate=4, pairs=half}\n"
      "%11 cache (3, 5, 7) = kv_write(%4, %10, %2, %3)\n"
      "%12 f32 (T, 6, 7) = attend(%0, %11, %3) {scale=0.7, cap=0, window=0, rule=causal}\n"
      "output \"y\" %12\n",
-     "%9 f32 (T, 2, 2) = angles(%5, %3) {sections=[0, 0, 0, 0]}\n"
+     "%9 f32 (T, 2, 2) = angles(%5, %3) {scale=1, sections=[0, 0, 0, 0]}\n"
      "%10 cache (3, 5, 7) = rotate_write(%4, %1, %2, %3, %9, %7) "
      "{eps=0.01, rotate=4, pairs=half}\n"
      "%11 f32 (T, 6, 7) = attend(%0, %10, %3) {scale=0.7, cap=0, window=0, rule=causal}\n"
      "output \"y\" %11\n"},
     {HEADS,
-     "%9 f32 (T, 2, 2) = angles(%5, %3) {sections=[0, 0, 0, 0]}\n"
+     "%9 f32 (T, 2, 2) = angles(%5, %3) {scale=1, sections=[0, 0, 0, 0]}\n"
      "%10 f32 (T, 6, 5) = rotate(%0, %9, %6) {eps=0.01, rotate=4, pairs=half}\n"
      "%11 cache (3, 5, 7) = rotate_write(%4, %1, %2, %3, %9, %7) "
      "{eps=0.01, rotate=4, pairs=half}\n"
      "%12 f32 (T, 6, 7) = attend(%10, %11, %3, %8) {scale=0.7, cap=9, window=3, rule=causal}\n"
      "output \"y\" %12\n",
-     "%9 f32 (T, 2, 2) = angles(%5, %3) {sections=[0, 0, 0, 0]}\n"
+     "%9 f32 (T, 2, 2) = angles(%5, %3) {scale=1, sections=[0, 0, 0, 0]}\n"
      "%10 f32 (T, 6, 7), %11 cache (3, 5, 7) = attention(%0, %1, %2, %4, %9, %3, %6, %7, %8) "
      "{eps=0.01, scale=0.7, cap=9, window=3, rule=causal, rotate=4, pairs=half}\n"
      "output \"y\" %10\n"},

@@ -366,7 +366,7 @@ static void rope_turns_the_right_pairs(void **state) {
         snprintf(text, sizeof text,
                  "graph \"t\"\n%%0 \"x\" f32 (T, 2, 6) = input\n%%1 \"f\" f32 (2) = input\n"
                  "%%2 \"table\" table () = input\n%%3 f32 (T, 2, 6) = rope(%%0, %%1, %%2) "
-                 "{rotate=4, pairs=%s, sections=[1, 1, 0, 0]}\noutput \"y\" %%3\n",
+                 "{scale=1, rotate=4, pairs=%s, sections=[1, 1, 0, 0]}\noutput \"y\" %%3\n",
                  cases[c].pairs);
         rig r;
         rig_open(&r, text);

@@ -136,7 +136,7 @@ static void every_attribute_and_word_is_read(void **state) {
         [QN_ATTR_rule] = {"%20 f32 (T, 4, 16) = attend(%5, %7, %1) "
                           "{scale=1, cap=0, window=0, rule=",
                           "}"},
-        [QN_ATTR_pairs] = {"%20 f32 (T, 4, 16) = rope(%5, %13, %1) {rotate=16, pairs=",
+        [QN_ATTR_pairs] = {"%20 f32 (T, 4, 16) = rope(%5, %13, %1) {scale=1, rotate=16, pairs=",
                            ", sections=[0, 0, 0, 0]}"},
         [QN_ATTR_heads] = {"%20 f32 (T, 4, 16), %21 state (4, 16, 16) = "
                            "delta(%6, %6, %5, %10, %10, %9, %1) {scale=1, heads=",
@@ -416,7 +416,7 @@ static const struct {
     {X "%1 f32 (T, 8) = narrow(%0) {axis=1, length=8}", "NARROW without attribute 'start'"},
     {X "%1 f32 (T, 64) = quantize(%0) {form=causal}", "expected a word of 'form', found 'caus"},
     {X "%1 f32 (T, 1, 64) = split(%0) {parts=1.5}", "found '.'"},
-    {X "%1 f32 (T, 64) = rope(%0) {rotate=2, pairs=half, sections=[1, 2]}", "expected ','"},
+    {X "%1 f32 (T, 64) = rope(%0) {scale=1, rotate=2, pairs=half, sections=[1, 2]}", "expected ','"},
     {X "output logits %0", "expected the output's name, found 'logits'"},
     {X "output \"logits\"", "expected '%'"},
     {X "output \"logits\" %1", "line 3, column 17: %1 is not made before this line"},

@@ -223,7 +223,7 @@ static void open_model(rig *g) {
     qn_adapters *adapters = NULL;
     ASSERT_OK(qn_source_open(&g->source, family_path(path, sizeof path, g->s.model), &err));
     if (g->s.adapter.path) ASSERT_OK(qn_adapters_open(&adapters, &g->s.adapter, 1, &err));
-    ASSERT_OK(qn_model_create_adapted(&g->model, g->source, adapters, &err));
+    ASSERT_OK(qn_model_create_adapted(&g->model, g->source, adapters, NULL, &err));
     qn_adapters_close(adapters);
     g->graph = g->s.has_mtp     ? &g->model->graph_mtp
                : g->s.is_hidden ? &g->model->graph_hidden

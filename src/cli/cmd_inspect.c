@@ -530,6 +530,7 @@ static const qn_option inspect_table[] = {
      .offset = offsetof(inspect_options, svg)},
     QN_OPTION_DEVICE_SHOWN(inspect_options),
     QN_OPTION_GPU_LAYERS(inspect_options),
+    QN_OPTIONS_ROPE(inspect_options),
     QN_OPTION_NUMERICS(inspect_options),
     QN_OPTION_CACHE_TYPE(inspect_options),
 };

@@ -115,6 +115,10 @@ static const qn_foreign rows[] = {
     {"--ngl", "--gpu-layers", NULL, true},
     {"--num-gpu", "--gpu-layers", NULL, true},
     {"--n-gpu-layers", "--gpu-layers", NULL, true},
+    {"--rope-freq-scale", NULL,
+     "'--rope-scaling linear --rope-scale X' makes the context X times longer, "
+     "which is 1 / that number",
+     false},
     {"-sm", NULL, gpu, false},
     {"-mg", NULL, gpu, false},
     {"-fa", NULL, needs_nothing, false},

@@ -16,6 +16,7 @@
 
 // --- options -------------------------------------------------------------------------------------
 
+const char *const qn_rope_words[] = {"none", "linear", "yarn", NULL};
 const char *const qn_numerics_words[] = {"exact", "balanced", "fast", "tensor", NULL};
 const char *const qn_cache_words[] = {"f32", "f16", "q8_0", NULL};
 const char *const qn_plans_words[] = {"bucketed", "exact", "dynamic", NULL};
@@ -129,6 +130,19 @@ static qn_status check_split(const qn_engine_args *args, qn_err *err) {
     return QN_OK;
 }
 
+static qn_status check_rope(const qn_engine_args *args, qn_err *err) {
+    const char *word = args->rope_scaling ? qn_rope_words[args->rope_scaling - 1] : NULL;
+    const bool is_scaled = word && strcmp(word, "none") != 0;
+    if (is_scaled && !args->rope_scale.is_given)
+        return QN_FAIL(err, ARGUMENT,
+                       "--rope-scaling %s: how many times longer? --rope-scale says it", word);
+    if (!is_scaled && (args->rope_scale.is_given || args->rope_original))
+        return QN_FAIL(err, ARGUMENT, "%s: is for --rope-scaling yarn or linear, %s",
+                       args->rope_scale.is_given ? "--rope-scale" : "--yarn-orig-ctx",
+                       word ? "not none" : "which was not given");
+    return QN_OK;
+}
+
 qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
     int64_t experts, bytes, layers;
     QN_TRY(check_devices(args->device, err));
@@ -147,6 +161,7 @@ qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "--gpu-layers %s: name a GPU, as in --device cuda",
                        args->layers);
     QN_TRY(check_split(args, err));
+    QN_TRY(check_rope(args, err));
     if (args->cache_dir && !*args->cache_dir)
         return QN_FAIL(err, ARGUMENT, "--cache-dir: the name of the folder is empty");
     for (size_t i = 0; i < args->loras.n; i++) QN_TRY(check_lora(args->loras.items[i], err));
@@ -194,6 +209,7 @@ static bool is_none(const char *cache_dir) { return cache_dir && strcmp(cache_di
 qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
     const qn_engine_args none = {0}, *args = opts->args ? opts->args : &none;
     const bool is_split = !opts->is_second && !opts->is_alone;
+    const bool has_rope = args->rope_scaling && !opts->is_second;
     int64_t experts, bytes;
     (void)read_budget(&experts, &bytes, opts->is_second ? NULL : args->experts); // was checked
     return QN_INIT(
@@ -206,7 +222,10 @@ qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
         .expert_budget_bytes = bytes, .gpu_layers = choose_layers(opts, args),
         .gpu_context = opts->context, .split = is_split ? (qn_split)args->split : QN_SPLIT_NONE,
         .shares = is_split ? args->shares : NULL, .rank_timeout_ms = args->rank_timeout * 1000,
-        .stop = is_split ? qn_ranks_stop() : NULL);
+        .stop = is_split ? qn_ranks_stop() : NULL,
+        .rope_scaling = has_rope ? qn_rope_words[args->rope_scaling - 1] : NULL,
+        .rope_factor = has_rope ? args->rope_scale.value : 0,
+        .rope_original = has_rope ? args->rope_original : 0);
 }
 
 // --- the cache folder ----------------------------------------------------------------------------
@@ -251,7 +270,8 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
 void qn_err_name(qn_err *err, qn_status status, const char *path) {
     const bool is_switch = err && strncmp(err->message, "QN_", 3) == 0; // not the model's fault
     const bool is_told = err && !err->message[0];                       // by another rank
-    if (err && !is_switch && !is_told && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
+    if (err && !is_switch && !is_told && !strstr(err->message, path))
+        qn_err_prefix(err, status, "%s", path);
 }
 
 static bool begins_with(const char *message, const char *path) {

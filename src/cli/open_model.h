@@ -19,11 +19,14 @@ typedef struct qn_engine_args {
     const char *shares;
     int64_t rank_timeout; // seconds
     bool dry_run;
+    int rope_scaling; // word, see QN_OPTION_WORD
+    qn_real rope_scale;
+    int64_t rope_original;
 } qn_engine_args;
 
 // As in the enums of quern.h, without their automatic values.
 extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn_plans_words[];
-extern const char *const qn_split_words[];
+extern const char *const qn_split_words[], *const qn_rope_words[];
 
 // clang-format off
 #define QN_OPTION_NUMERICS(options)                                                                \
@@ -76,6 +79,21 @@ extern const char *const qn_split_words[];
              "G the bytes of all; others are read from packed weights as needed (default: all if " \
              "they fit, else what memory leaves); output unchanged",                               \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.experts)}
+#define QN_OPTIONS_ROPE(options)                                                                   \
+    {.name = "--rope-scaling", .arg = "HOW",                                                       \
+     .help = "longer contexts than the model's files say: yarn, linear, or none for no scaling "   \
+             "(default: as the files say)",                                                        \
+     .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.rope_scaling),                     \
+     .words = qn_rope_words},                                                                      \
+    {.name = "--rope-scale", .arg = "X",                                                           \
+     .help = "with --rope-scaling: how many times longer, 1 to 1048576",                           \
+     .kind = QN_OPTION_REAL, .offset = offsetof(options, engine.rope_scale), .min = 1,             \
+     .max = 1048576},                                                                              \
+    {.name = "--yarn-orig-ctx", .arg = "N",                                                        \
+     .help = "with --rope-scaling: the context that the model was trained with (default: as its "  \
+             "files say)",                                                                         \
+     .kind = QN_OPTION_INT, .offset = offsetof(options, engine.rope_original), .min = 1,           \
+     .max = 1 << 30}
 // One model on several processes that mpirun or Slurm started.
 #define QN_OPTIONS_SPLIT(options)                                                                  \
     {.name = "--split", .arg = "HOW",                                                              \
@@ -98,8 +116,8 @@ extern const char *const qn_split_words[];
 #define QN_OPTIONS_ENGINE(options)                                                                 \
     QN_OPTION_LORA(options), QN_OPTION_EXPERTS(options), QN_OPTION_DEVICE(options),                \
     QN_OPTION_GPU_LAYERS(options), QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options),     \
-    QN_OPTION_PLANS(options), QN_OPTION_CACHE_DIR(options), QN_OPTIONS_SPLIT(options),             \
-    QN_OPTION_THREADS(options, engine.threads)
+    QN_OPTION_PLANS(options), QN_OPTION_CACHE_DIR(options), QN_OPTIONS_ROPE(options),              \
+    QN_OPTIONS_SPLIT(options), QN_OPTION_THREADS(options, engine.threads)
 // clang-format on
 
 // What the parser cannot see; for `check`.

@@ -36,11 +36,12 @@ static double angle_of(const ref_call *c, const ref_tensor *frequency, int64_t t
 
 qn_status qn_ref_ROPE(const ref_call *c) {
     const ref_tensor *x = c->in[0], *frequency = c->in[1];
+    const float scale = c->node->attrs.scale;
     memcpy(c->out[0]->f, x->f, (size_t)x->n * sizeof(float));
     for (int64_t t = 0; t < x->dims[0]; t++) {
         for (int64_t i = 0; i < frequency->n; i++) {
             const double angle = angle_of(c, frequency, t, i);
-            turn_pair(c, t, i, (float)cos(angle), (float)sin(angle));
+            turn_pair(c, t, i, (float)cos(angle) * scale, (float)sin(angle) * scale);
         }
     }
     return QN_OK;
@@ -48,12 +49,13 @@ qn_status qn_ref_ROPE(const ref_call *c) {
 
 qn_status qn_ref_ANGLES(const ref_call *c) {
     const ref_tensor *frequency = c->in[0], *out = c->out[0]; // (N), (T, 2, N)
+    const float scale = c->node->attrs.scale;
     for (int64_t t = 0; t < out->dims[0]; t++) {
         float *cosines = out->f + t * 2 * frequency->n, *sines = cosines + frequency->n;
         for (int64_t i = 0; i < frequency->n; i++) {
             const double angle = angle_of(c, frequency, t, i);
-            cosines[i] = (float)cos(angle);
-            sines[i] = (float)sin(angle);
+            cosines[i] = (float)cos(angle) * scale;
+            sines[i] = (float)sin(angle) * scale;
         }
     }
     return QN_OK;

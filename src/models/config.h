@@ -9,10 +9,18 @@
 #include "formats/source.h"
 #include "models/defaults.h"
 
+// Rotary scaling in place of what the model's files say. Type NULL: as they say.
+typedef struct qn_rope_override {
+    const char *type; // "none", "linear", "yarn"
+    double factor;
+    int64_t original; // context that the model was trained with; 0: as the files say
+} qn_rope_override;
+
 typedef struct qn_config_reader {
     const qn_source *source;     // borrowed
     const char *arch;            // prefix of GGUF keys
     const qn_defaults *defaults; // of the checkpoint's model type; NULL: it is GGUF
+    qn_rope_override rope;
 } qn_config_reader;
 
 qn_config_reader qn_config_reader_of(const qn_source *source, const char *arch);

@@ -159,7 +159,7 @@ static void bind_layer(gemma_layer *l, qn_net *net, int generation, int64_t i) {
 }
 
 static int32_t build_attention(qn_net *net, int32_t x, const gemma_config *c, const gemma_layer *l,
-                               int64_t i, int32_t frequencies) {
+                               int64_t i, qn_turn turn) {
     const qn_hparams *hp = net->hp;
     int32_t q = qn_net_split(net, qn_net_linear(net, x, l->q, QN_NO_VALUE), hp->heads);
     int32_t k = qn_net_split(net, qn_net_linear(net, x, l->k, QN_NO_VALUE), hp->kv_heads);
@@ -172,7 +172,7 @@ static int32_t build_attention(qn_net *net, int32_t x, const gemma_config *c, co
         .q = q,
         .k = k,
         .v = qn_net_split(net, v, hp->kv_heads),
-        .frequencies = frequencies,
+        .turn = turn,
         .pairs = QN_WORD_half,
         .scale = 1.0f / sqrtf(c->query_scalar),
         .cap = c->attn_cap,
@@ -186,17 +186,17 @@ static void build_gemma(qn_net *net, const void *config, const qn_config_reader 
     qn_build *b = &net->b;
     int32_t embedding, output, norm;
     qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, c->is_tied, QN_PLUS_ONE});
-    const int32_t full = qn_net_frequencies(net, "rope.full", &full_rope, reader);
-    const int32_t sliding =
-        c->generation < 3 ? full : qn_net_frequencies(net, "rope.sliding", &sliding_rope, reader);
+    const qn_turn full = qn_net_turn(net, "rope.full", &full_rope, reader);
+    const qn_turn sliding =
+        c->generation < 3 ? full : qn_net_turn(net, "rope.sliding", &sliding_rope, reader);
     int32_t h = qn_net_embed(net, embedding, sqrtf((float)c->hp.width)); // (T, D)
     for (int64_t i = 0; i < c->hp.layers; i++) {
         gemma_layer l;
         b->layer = (int32_t)i;
         bind_layer(&l, net, c->generation, i);
-        const int32_t frequencies = c->kinds[i] == QN_LAYER_SLIDING ? sliding : full;
+        const qn_turn turn = c->kinds[i] == QN_LAYER_SLIDING ? sliding : full;
         int32_t x = qn_net_norm(net, h, l.attn_norm);
-        x = build_attention(net, x, c, &l, i, frequencies);
+        x = build_attention(net, x, c, &l, i, turn);
         if (c->generation >= 2) x = qn_net_norm(net, x, l.post_attn_norm);
         h = qn_build2(b, QN_OP_ADD, h, x, NULL);
         x = qn_net_ffn(net, qn_net_norm(net, h, l.ffn_norm), &l.ffn);

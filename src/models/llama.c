@@ -89,7 +89,7 @@ static void build_llama(qn_net *net, const void *config, const qn_config_reader 
     int32_t embedding, output, norm;
     net->binder.heads = (qn_head_sizes){.head = hp->head_size, .rotate = hp->rotate};
     qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, c->is_tied, 0});
-    const int32_t frequencies = qn_net_frequencies(net, "rope", &qn_rope_plain, reader);
+    const qn_turn turn = qn_net_turn(net, "rope", &qn_rope_plain, reader);
     int32_t h = qn_net_embed(net, embedding, 1.0f); // (T, D)
     for (int64_t i = 0; i < hp->layers; i++) {
         llama_layer l;
@@ -100,7 +100,7 @@ static void build_llama(qn_net *net, const void *config, const qn_config_reader 
             .q = qn_net_split(net, qn_net_linear(net, x, l.q, l.q_bias), hp->heads),
             .k = qn_net_split(net, qn_net_linear(net, x, l.k, l.k_bias), hp->kv_heads),
             .v = qn_net_split(net, qn_net_linear(net, x, l.v, l.v_bias), hp->kv_heads),
-            .frequencies = frequencies,
+            .turn = turn,
             .pairs = c->pairs,
             .scale = 1.0f / sqrtf((float)hp->head_size),
             .window = c->kinds[i] == QN_LAYER_SLIDING ? c->window : 0,

@@ -226,16 +226,17 @@ static qn_status check_biases(const qn_model *model, const qn_source *source, qn
 }
 
 qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) {
-    return qn_model_create_adapted(out, source, NULL, err);
+    return qn_model_create_adapted(out, source, NULL, NULL, err);
 }
 
 qn_status qn_model_create_adapted(qn_model **out, const qn_source *source, qn_adapters *adapters,
-                                  qn_err *err) {
+                                  const qn_rope_override *rope, qn_err *err) {
     qn_model *model = qn_alloc(1, sizeof *model);
     if (!model) return QN_NOMEM(err, "model");
     qn_status status = QN_OK;
     QN_TRY_TO(done, find_family(&model->family, source, err));
-    const qn_config_reader reader = qn_config_reader_of(source, model->family->arch);
+    qn_config_reader reader = qn_config_reader_of(source, model->family->arch);
+    if (rope) reader.rope = *rope;
     model->hparams = qn_arena_alloc(&model->arena, 1, model->family->config_size);
     if (!model->hparams) {
         status = QN_NOMEM(err, "model");
@@ -245,6 +246,8 @@ qn_status qn_model_create_adapted(qn_model **out, const qn_source *source, qn_ad
     QN_TRY_TO(done, qn_config_fill(model->hparams, model->family->rows, model->family->n_rows,
                                    &reader, err));
     QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
+    QN_TRY_TO(done,
+              qn_rope_lengthen(&model->hparams->context, model->hparams->rotate, &reader, err));
     if (model->hparams->context > QN_MAX_CONTEXT) model->hparams->context = QN_MAX_CONTEXT;
     QN_TRY_TO(done, build_graphs(model, &reader, adapters, err));
     QN_TRY_TO(done, check_biases(model, source, err));

@@ -50,13 +50,12 @@ void qn_export_rows(qn_export *to, const void *config, const qn_config_row *rows
     }
 }
 
-static qn_status export_divisors(qn_export *to, const qn_rope *rope, int64_t rotate, qn_err *err) {
-    const int64_t n = rotate / 2;
+static qn_status export_divisors(qn_export *to, const qn_rope *rope, qn_err *err) {
+    const int64_t n = rope->rotate / 2;
     float *divisors = qn_arena_alloc(to->arena, (size_t)n, sizeof *divisors);
     if (!divisors) return QN_NOMEM(err, "rope_freqs.weight");
     for (int64_t i = 0; i < n; i++) {
-        const double f = qn_rope_frequency(rope, rotate, i);
-        divisors[i] = (float)(f / rope->scale(rope, f));
+        divisors[i] = (float)(qn_rope_frequency(rope, i) / qn_rope_scaled(rope, i));
         if (!(divisors[i] > 0) || isinf(divisors[i])) // no reader would take it
             return QN_FAIL(err, FORMAT,
                            "rope scaling factor %g, base %g: pair %lld is divided by %g, want a "
@@ -68,21 +67,40 @@ static qn_status export_divisors(qn_export *to, const qn_rope *rope, int64_t rot
     return QN_OK;
 }
 
+// Readers of GGUF files round the borders of the blend, and multiply what the factor gives.
+static qn_status export_yarn(qn_export *to, const qn_rope *rope, qn_err *err) {
+    const double usual = rope->factor > 1 ? 0.1 * log(rope->factor) + 1 : 1;
+    if (!rope->is_whole)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "yarn rope scaling: truncate is false, and GGUF files cannot say that");
+    if (rope->original > UINT32_MAX || rope->original != floor(rope->original))
+        return QN_FAIL(err, UNSUPPORTED,
+                       "yarn rope scaling: original length %g, want a whole number",
+                       rope->original);
+    qn_export_u32(to, "rope.scaling.original_context_length", (int64_t)rope->original);
+    if (rope->fast != 32) qn_export_f32(to, "rope.scaling.yarn_beta_fast", rope->fast);
+    if (rope->slow != 1) qn_export_f32(to, "rope.scaling.yarn_beta_slow", rope->slow);
+    if (rope->magnitude != usual)
+        qn_export_f32(to, "rope.scaling.attn_factor", rope->magnitude / usual);
+    return QN_OK;
+}
+
 qn_status qn_export_rope(qn_export *to, const qn_rope_form *form, qn_err *err) {
     qn_rope rope;
-    QN_TRY(qn_rope_read(&rope, form->names, to->reader, err));
+    QN_TRY(qn_rope_read(&rope, form->rotate, form->names, to->reader, err));
     if (!form->leaves_base || rope.base != 10000)
         qn_export_f32(to, form->names->gguf_base, rope.base);
     if (form->states_size || form->rotate != form->head_size)
         qn_export_u32(to, "rope.dimension_count", form->rotate);
-    if (strcmp(rope.type, "none") == 0 || strcmp(rope.type, "default") == 0) return QN_OK;
-    if (strcmp(rope.type, "llama3") == 0 && form->has_divisors)
-        return export_divisors(to, &rope, form->rotate, err);
-    if (strcmp(rope.type, "linear") != 0 || !form->names->gguf_type)
+    if (!qn_rope_is_scaled(&rope)) return QN_OK;
+    const char *type = qn_rope_type(&rope);
+    if (strcmp(type, "llama3") == 0 && form->has_divisors) return export_divisors(to, &rope, err);
+    if (strcmp(type, "llama3") == 0 || !form->names->gguf_type)
         return QN_FAIL(err, UNSUPPORTED, "rope scaling '%s': GGUF files of %s cannot say that (%s)",
-                       rope.type, to->reader->arch, form->names->gguf_base);
-    qn_export_string(to, form->names->gguf_type, rope.type);
+                       type, to->reader->arch, form->names->gguf_base);
+    qn_export_string(to, form->names->gguf_type, type);
     qn_export_f32(to, form->names->gguf_factor, rope.factor);
+    if (strcmp(type, "yarn") == 0) return export_yarn(to, &rope, err);
     return QN_OK;
 }
 

@@ -121,17 +121,18 @@ int32_t qn_net_narrow(qn_net *net, int32_t x, int64_t axis, int64_t start, int64
                      &(qn_attrs){.axis = axis, .start = start, .length = length});
 }
 
-int32_t qn_net_frequencies(qn_net *net, const char *name, const qn_rope_names *names,
-                           const qn_config_reader *reader) {
+qn_turn qn_net_turn(qn_net *net, const char *name, const qn_rope_names *names,
+                    const qn_config_reader *reader) {
     qn_build *b = &net->b;
     const int64_t rotate = net->hp->rotate;
-    if (b->status) return QN_NO_VALUE;
+    qn_turn out = {.frequencies = QN_NO_VALUE};
+    if (b->status) return out;
     float *data = qn_alloc((size_t)rotate / 2, sizeof *data);
-    b->status = data ? qn_rope_frequencies(data, rotate, names, reader, &b->err)
+    b->status = data ? qn_rope_frequencies(data, &out.magnitude, rotate, names, reader, &b->err)
                      : QN_NOMEM(&b->err, "rope frequencies");
-    const int32_t value = qn_build_const(b, name, data, rotate / 2);
+    out.frequencies = qn_build_const(b, name, data, rotate / 2);
     qn_free(data);
-    return value;
+    return out;
 }
 
 int32_t qn_net_attention(qn_net *net, const qn_attention *a, int64_t layer) {
@@ -142,9 +143,12 @@ int32_t qn_net_attention(qn_net *net, const qn_attention *a, int64_t layer) {
     const qn_shape shape = {
         3, {{hp->kv_heads, QN_SYM_ONE}, {hp->head_size, QN_SYM_ONE}, {hp->value_size, QN_SYM_ONE}}};
     const int32_t cache = qn_build_input(b, name, QN_CACHE, QN_TYPE_F32, shape);
-    const qn_attrs turn = {.rotate = hp->rotate, .pairs = a->pairs, .sections = a->sections};
-    const int32_t q = qn_build3(b, QN_OP_ROPE, a->q, a->frequencies, net->table, &turn);
-    const int32_t k = qn_build3(b, QN_OP_ROPE, a->k, a->frequencies, net->table, &turn);
+    const qn_attrs turn = {.scale = a->turn.magnitude,
+                           .rotate = hp->rotate,
+                           .pairs = a->pairs,
+                           .sections = a->sections};
+    const int32_t q = qn_build3(b, QN_OP_ROPE, a->q, a->turn.frequencies, net->table, &turn);
+    const int32_t k = qn_build3(b, QN_OP_ROPE, a->k, a->turn.frequencies, net->table, &turn);
     const int32_t filled =
         qn_build_op(b, QN_OP_KV_WRITE, (int32_t[]){cache, k, a->v, net->table}, 4, NULL);
     const qn_attrs look = {.scale = a->scale,

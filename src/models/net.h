@@ -64,15 +64,20 @@ int32_t qn_net_linear(qn_net *net, int32_t x, int32_t w, int32_t bias);
 int32_t qn_net_split(qn_net *net, int32_t x, int64_t parts);
 int32_t qn_net_narrow(qn_net *net, int32_t x, int64_t axis, int64_t start, int64_t length);
 
-// Frequencies as a constant of the graph.
-int32_t qn_net_frequencies(qn_net *net, const char *name, const qn_rope_names *names,
-                           const qn_config_reader *reader);
+// What turns queries and keys: frequencies as a constant of the graph, (rotate / 2), and what
+// cosines and sines are multiplied with.
+typedef struct qn_turn {
+    int32_t frequencies;
+    float magnitude;
+} qn_turn;
+qn_turn qn_net_turn(qn_net *net, const char *name, const qn_rope_names *names,
+                    const qn_config_reader *reader);
 
 // Rope on q and k, cache write, attention.
 typedef struct qn_attention {
-    int32_t q, k, v;     // (T, H, E), (T, K, E), (T, K, F)
-    int32_t frequencies; // (rotate / 2)
-    qn_word pairs;       // half or adjacent
+    int32_t q, k, v; // (T, H, E), (T, K, E), (T, K, F)
+    qn_turn turn;
+    qn_word pairs; // half or adjacent
     qn_list sections;
     float scale, cap;
     int64_t window;   // 0: none

@@ -157,7 +157,7 @@ static void build_qwen3(qn_net *net, const void *config, const qn_config_reader 
     qn_build *b = &net->b;
     int32_t embedding, output, norm;
     qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, c->is_tied, 0});
-    const int32_t frequencies = qn_net_frequencies(net, "rope", &qn_rope_plain, reader);
+    const qn_turn turn = qn_net_turn(net, "rope", &qn_rope_plain, reader);
     int32_t h = qn_net_embed(net, embedding, 1.0f); // (T, D)
     for (int64_t i = 0; i < hp->layers; i++) {
         qwen3_layer l;
@@ -172,7 +172,7 @@ static void build_qwen3(qn_net *net, const void *config, const qn_config_reader 
             .q = qn_net_norm(net, q, l.q_norm),
             .k = qn_net_norm(net, k, l.k_norm),
             .v = qn_net_split(net, v, hp->kv_heads),
-            .frequencies = frequencies,
+            .turn = turn,
             .pairs = QN_WORD_half,
             .scale = 1.0f / sqrtf((float)hp->head_size),
             .window = c->kinds[i] == QN_LAYER_SLIDING ? c->window : 0,

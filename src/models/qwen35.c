@@ -277,7 +277,7 @@ static void bind_layer(qwen35_layer *l, qn_net *net, const qwen35_config *c, int
 
 // Attention whose query matrix also makes a gate: each head's rows are [query | gate].
 static int32_t build_full(qn_net *net, int32_t x, const qwen35_config *c, const qwen35_layer *l,
-                          int64_t i, int32_t frequencies) {
+                          int64_t i, qn_turn turn) {
     const qn_hparams *hp = net->hp;
     const bool is_head = i >= hp->layers;
     const int64_t E = hp->head_size;
@@ -290,7 +290,7 @@ static int32_t build_full(qn_net *net, int32_t x, const qwen35_config *c, const 
         .q = qn_net_norm(net, qn_net_narrow(net, both, 2, 0, E), l->q_norm),
         .k = qn_net_norm(net, k, l->k_norm),
         .v = v,
-        .frequencies = frequencies,
+        .turn = turn,
         .pairs = QN_WORD_half,
         .sections = c->sections,
         .scale = 1.0f / sqrtf((float)E),
@@ -369,7 +369,7 @@ static int32_t build_ffn(qn_net *net, int32_t x, const qwen35_layer *l) {
 typedef struct qwen35_head {
     qwen35_layer layer;
     int32_t joined, embedding_norm, hidden_norm, norm;
-    int32_t frequencies;
+    qn_turn turn;
 } qwen35_head;
 
 static void bind_head(qwen35_head *head, qn_net *net, const qwen35_config *c) {
@@ -403,7 +403,7 @@ static int32_t build_head(qn_net *net, const qwen35_config *c, const qwen35_head
     int32_t x = qn_build2(b, QN_OP_CONCAT, qn_net_norm(net, e, head->embedding_norm),
                           qn_net_norm(net, hidden, head->hidden_norm), &(qn_attrs){.axis = 1});
     int32_t h = qn_net_linear(net, x, head->joined, QN_NO_VALUE); // (T, D)
-    x = build_full(net, qn_net_norm(net, h, l->attn_norm), c, l, c->hp.layers, head->frequencies);
+    x = build_full(net, qn_net_norm(net, h, l->attn_norm), c, l, c->hp.layers, head->turn);
     h = qn_build2(b, QN_OP_ADD, h, x, NULL);
     x = build_ffn(net, qn_net_norm(net, h, l->ffn_norm), l);
     h = qn_build2(b, QN_OP_ADD, h, x, NULL);
@@ -431,7 +431,7 @@ static void build_qwen35(qn_net *net, const void *config, const qn_config_reader
     qn_build *b = &net->b;
     int32_t embedding, output, norm;
     qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, c->is_tied, QN_PLUS_ONE});
-    const int32_t frequencies = qn_net_frequencies(net, "rope", &qn_rope_plain, reader);
+    const qn_turn turn = qn_net_turn(net, "rope", &qn_rope_plain, reader);
     const int32_t e = qn_net_embed(net, embedding, 1.0f); // (T, D)
     int32_t h = e;
     for (int64_t i = 0; i < c->hp.layers; i++) {
@@ -439,7 +439,7 @@ static void build_qwen35(qn_net *net, const void *config, const qn_config_reader
         b->layer = (int32_t)i;
         bind_layer(&l, net, c, i, c->kinds[i]);
         int32_t x = qn_net_norm(net, h, l.attn_norm);
-        x = c->kinds[i] == QN_LAYER_FULL ? build_full(net, x, c, &l, i, frequencies)
+        x = c->kinds[i] == QN_LAYER_FULL ? build_full(net, x, c, &l, i, turn)
                                          : build_linear(net, x, c, &l, i);
         h = qn_build2(b, QN_OP_ADD, h, x, NULL);
         x = build_ffn(net, qn_net_norm(net, h, l.ffn_norm), &l);
@@ -449,7 +449,7 @@ static void build_qwen35(qn_net *net, const void *config, const qn_config_reader
     const int32_t last = qn_net_head(net, h, norm, output, 0);
     if (!net->with_predict) return;
     // Of the head only its keys and values are needed here; passes drop the rest.
-    qwen35_head head = {.frequencies = frequencies};
+    qwen35_head head = {.turn = turn};
     b->layer = (int32_t)c->hp.layers;
     bind_head(&head, net, c);
     const int32_t before = build_shift(net, last);
@@ -464,7 +464,7 @@ static void build_predict(qn_net *net, const void *config, const qn_config_reade
     int32_t embedding, output, trunk_norm;
     qn_net_bind_ends(net, &(qn_ends){&embedding, &trunk_norm, &output, c->is_tied, QN_PLUS_ONE});
     qwen35_head head = {
-        .frequencies = qn_net_frequencies(net, "rope", &qn_rope_plain, reader),
+        .turn = qn_net_turn(net, "rope", &qn_rope_plain, reader),
     };
     bind_head(&head, net, c);
     const qn_shape shape = {2, {{1, QN_SYM_T}, {c->hp.width, QN_SYM_ONE}}};

@@ -5,85 +5,191 @@
 #include <math.h>
 #include <string.h>
 
+// A key of checkpoints, wherever they put it.
+#define NESTED(name)                                                                               \
+    "rope_parameters.full_attention." name "|rope_parameters." name "|rope_scaling." name
+
+enum { MAX_MAGNITUDE = 1000 };
+
 const qn_rope_names qn_rope_plain = {
     .gguf_base = "rope.freq_base",
     .hf_base = "rope_parameters.rope_theta|rope_theta",
     .hf_default = QN_DEFAULT(rope_base),
     .gguf_type = "rope.scaling.type",
-    .hf_type = "rope_parameters.rope_type|rope_scaling.rope_type|rope_scaling.type",
+    .hf_type = NESTED("rope_type") "|rope_scaling.type",
     .gguf_factor = "rope.scaling.factor",
-    .hf_factor = "rope_parameters.factor|rope_scaling.factor",
+    .hf_factor = NESTED("factor"),
     .has_divisors = true,
 };
 
-static double scale_none(const qn_rope *rope, double f) {
-    (void)rope;
-    return f;
+struct qn_rope_scaling {
+    const char *name;
+    double (*scale)(const qn_rope *rope, int64_t i, double f); // NULL: as it is
+    qn_status (*prepare)(qn_rope *rope, const qn_config_reader *reader, qn_err *err);
+};
+
+static const double turn = 2 * 3.14159265358979323846;
+
+static double scale_linear(const qn_rope *rope, int64_t i, double f) {
+    (void)i;
+    return f / rope->factor;
 }
 
-static double scale_linear(const qn_rope *rope, double f) { return f / rope->factor; }
-
 // Long waves are slowed by the factor, short ones kept, those between are blended.
-static double scale_llama3(const qn_rope *rope, double f) {
-    const double wave = 2 * 3.14159265358979323846 / f;
+static double scale_llama3(const qn_rope *rope, int64_t i, double f) {
+    (void)i;
+    const double wave = turn / f;
     if (wave < rope->original / rope->high) return f;
     if (wave > rope->original / rope->low) return f / rope->factor;
     const double blend = (rope->original / wave - rope->low) / (rope->high - rope->low);
     return (1 - blend) * f / rope->factor + blend * f;
 }
 
-static const struct {
-    const char *name;
-    double (*fn)(const qn_rope *, double);
-} scalings[] = {{"none", scale_none},
-                {"default", scale_none},
-                {"linear", scale_linear},
-                {"llama3", scale_llama3}};
+// The same, with a blend that goes by the number of the pair.
+static double scale_yarn(const qn_rope *rope, int64_t i, double f) {
+    double blend = ((double)i - rope->first) / (rope->last - rope->first);
+    blend = blend < 0 ? 0 : blend > 1 ? 1 : blend;
+    return blend * f / rope->factor + (1 - blend) * f;
+}
+
+static qn_status prepare_llama3(qn_rope *rope, const qn_config_reader *reader, qn_err *err) {
+    QN_TRY(qn_config_float(&rope->low, reader, NULL, NESTED("low_freq_factor"), 1, err));
+    QN_TRY(qn_config_float(&rope->high, reader, NULL, NESTED("high_freq_factor"), 4, err));
+    QN_TRY(qn_config_float(&rope->original, reader, NULL,
+                           NESTED("original_max_position_embeddings"), 8192, err));
+    if (rope->low <= 0 || rope->high <= rope->low || rope->original <= 0)
+        return QN_FAIL(err, FORMAT, "llama3 rope scaling: low %g, high %g, original length %g",
+                       rope->low, rope->high, rope->original);
+    return QN_OK;
+}
+
+// The pair, as a broken number, that turns `turns` times within the original context.
+static double pair_of(const qn_rope *rope, double turns) {
+    return (double)rope->rotate * log(rope->original / (turns * turn)) / (2 * log(rope->base));
+}
+
+static double length_magnitude(double factor, double share) {
+    return factor > 1 ? 0.1 * share * log(factor) + 1 : 1;
+}
+
+// A number that may be missing or null: 0 then.
+static qn_status nullable(double *out, const qn_config_reader *reader, const char *gguf,
+                          const char *hf, qn_err *err) {
+    *out = 0;
+    return qn_config_is_null(reader, hf) ? QN_OK : qn_config_float(out, reader, gguf, hf, 0, err);
+}
+
+// Files give the magnitude itself (checkpoints), something to multiply it with (GGUF), or two
+// shares whose magnitudes are divided; else it goes by the factor alone.
+static qn_status find_magnitude(qn_rope *rope, const qn_config_reader *reader, qn_err *err) {
+    double given, above, below, times;
+    QN_TRY(nullable(&given, reader, NULL, NESTED("attention_factor"), err));
+    QN_TRY(nullable(&above, reader, NULL, NESTED("mscale"), err));
+    QN_TRY(nullable(&below, reader, NULL, NESTED("mscale_all_dim"), err));
+    QN_TRY(qn_config_float(&times, reader, "rope.scaling.attn_factor", NULL, 1, err));
+    QN_TRY(qn_config_float(&times, reader, "rope.scaling.yarn_attn_factor", NULL, times, err));
+    rope->magnitude = length_magnitude(rope->factor, 1) * times;
+    if (above != 0 && below != 0)
+        rope->magnitude =
+            length_magnitude(rope->factor, above) / length_magnitude(rope->factor, below);
+    if (given != 0) rope->magnitude = given;
+    if (!(rope->magnitude > 0) || !(rope->magnitude <= MAX_MAGNITUDE))
+        return QN_FAIL(err, FORMAT, "yarn rope scaling: magnitude %g, want more than 0, at most %d",
+                       rope->magnitude, MAX_MAGNITUDE);
+    return QN_OK;
+}
+
+static qn_status find_blend(qn_rope *rope, const qn_config_reader *reader, qn_err *err) {
+    QN_TRY(qn_config_bool(&rope->is_whole, reader, NULL, NESTED("truncate"), true, err));
+    rope->first = pair_of(rope, rope->fast);
+    rope->last = pair_of(rope, rope->slow);
+    if (rope->is_whole) {
+        rope->first = floor(rope->first);
+        rope->last = ceil(rope->last);
+    }
+    if (rope->first < 0) rope->first = 0;
+    if (rope->last > (double)(rope->rotate - 1)) rope->last = (double)(rope->rotate - 1);
+    if (rope->first == rope->last) rope->last += 0.001;
+    if (!isfinite(rope->first) || !isfinite(rope->last))
+        return QN_FAIL(err, FORMAT, "yarn rope scaling: blends pairs %g to %g of %lld", rope->first,
+                       rope->last, (long long)(rope->rotate / 2));
+    return QN_OK;
+}
+
+static qn_status find_original(double *out, double *context, const qn_config_reader *reader,
+                               qn_err *err) {
+    QN_TRY(qn_config_float(context, reader, "context_length", "max_position_embeddings", 0, err));
+    QN_TRY(qn_config_float(out, reader, "rope.scaling.original_context_length",
+                           NESTED("original_max_position_embeddings"), *context, err));
+    if (reader->rope.original) *out = (double)reader->rope.original;
+    return QN_OK;
+}
+
+// Checkpoints may leave the factor to both contexts.
+static qn_status derive_factor(qn_rope *rope, const qn_config_reader *reader, qn_err *err) {
+    double original, context;
+    QN_TRY(find_original(&original, &context, reader, err));
+    rope->factor = original > 0 ? context / original : 0;
+    return QN_OK;
+}
+
+static qn_status prepare_yarn(qn_rope *rope, const qn_config_reader *reader, qn_err *err) {
+    double context;
+    QN_TRY(find_original(&rope->original, &context, reader, err));
+    QN_TRY(nullable(&rope->fast, reader, "rope.scaling.yarn_beta_fast", NESTED("beta_fast"), err));
+    QN_TRY(nullable(&rope->slow, reader, "rope.scaling.yarn_beta_slow", NESTED("beta_slow"), err));
+    if (rope->fast == 0) rope->fast = 32;
+    if (rope->slow == 0) rope->slow = 1;
+    if (!(rope->base > 1) || !(rope->original >= 1) || !(rope->slow > 0) ||
+        !(rope->fast >= rope->slow))
+        return QN_FAIL(err, FORMAT,
+                       "yarn rope scaling: base %g, original length %g, beta_slow %g, beta_fast %g",
+                       rope->base, rope->original, rope->slow, rope->fast);
+    QN_TRY(find_magnitude(rope, reader, err));
+    return find_blend(rope, reader, err);
+}
+
+static const qn_rope_scaling scalings[] = {{"none", NULL, NULL},
+                                           {"default", NULL, NULL},
+                                           {"linear", scale_linear, NULL},
+                                           {"llama3", scale_llama3, prepare_llama3},
+                                           {"yarn", scale_yarn, prepare_yarn}};
 
 static qn_status find_scaling(qn_rope *rope, const char *name, qn_err *err) {
     for (size_t i = 0; i < sizeof scalings / sizeof scalings[0]; i++) {
         if (strcmp(scalings[i].name, name) != 0) continue;
-        rope->type = scalings[i].name;
-        rope->scale = scalings[i].fn;
+        rope->scaling = &scalings[i];
         return QN_OK;
     }
-    return QN_FAIL(err, UNSUPPORTED, "rope scaling '%s', supported: none, default, linear, llama3",
-                   name);
+    return QN_FAIL(err, UNSUPPORTED,
+                   "rope scaling '%s', supported: none, default, linear, llama3, yarn", name);
 }
 
 static qn_status read_scaling(qn_rope *rope, const qn_rope_names *names,
                               const qn_config_reader *reader, qn_err *err) {
-    static const struct {
-        const char *hf;
-        double fallback;
-        size_t offset;
-    } llama3[] = {
-        {"rope_parameters.low_freq_factor|rope_scaling.low_freq_factor", 1, offsetof(qn_rope, low)},
-        {"rope_parameters.high_freq_factor|rope_scaling.high_freq_factor", 4,
-         offsetof(qn_rope, high)},
-        {"rope_parameters.original_max_position_embeddings|"
-         "rope_scaling.original_max_position_embeddings",
-         8192, offsetof(qn_rope, original)},
-    };
+    const qn_rope_override *asked = names->gguf_type ? &reader->rope : &(qn_rope_override){0};
     const qn_key *factor = qn_config_find(reader, names->gguf_factor, names->hf_factor);
     // GGUF files may give a factor without a type, which then is linear.
     const char *type = factor && !qn_is_checkpoint(reader) ? "linear" : "none";
-    QN_TRY(qn_config_string(&type, reader, names->gguf_type, names->hf_type, type, err));
+    if (asked->type)
+        type = asked->type;
+    else
+        QN_TRY(qn_config_string(&type, reader, names->gguf_type, names->hf_type, type, err));
     QN_TRY(find_scaling(rope, type, err));
-    if (rope->scale != scale_none && !factor)
+    if (!rope->scaling->scale) return QN_OK;
+    if (rope->scaling->prepare && !names->gguf_type)
+        return QN_FAIL(err, UNSUPPORTED, "rope scaling '%s' of sliding layers", type);
+    rope->factor = asked->factor;
+    if (!asked->type && factor)
+        QN_TRY(
+            qn_config_float(&rope->factor, reader, names->gguf_factor, names->hf_factor, 0, err));
+    else if (!asked->type && rope->scaling->prepare == prepare_yarn && qn_is_checkpoint(reader))
+        QN_TRY(derive_factor(rope, reader, err));
+    else if (!asked->type)
         return QN_FAIL(err, FORMAT, "rope scaling '%s' without its factor", type);
-    QN_TRY(qn_config_float(&rope->factor, reader, names->gguf_factor, names->hf_factor, 1, err));
-    for (size_t i = 0; i < sizeof llama3 / sizeof llama3[0]; i++) {
-        double *to = (double *)((char *)rope + llama3[i].offset);
-        QN_TRY(qn_config_float(to, reader, NULL, llama3[i].hf, llama3[i].fallback, err));
-    }
-    if (rope->scale != scale_none && rope->factor <= 0)
+    if (!(rope->factor > 0) || isinf(rope->factor))
         return QN_FAIL(err, FORMAT, "rope scaling factor %g, want more than 0", rope->factor);
-    if (rope->scale == scale_llama3 &&
-        (rope->low <= 0 || rope->high <= rope->low || rope->original <= 0))
-        return QN_FAIL(err, FORMAT, "llama3 rope scaling: low %g, high %g, original length %g",
-                       rope->low, rope->high, rope->original);
-    return QN_OK;
+    return rope->scaling->prepare ? rope->scaling->prepare(rope, reader, err) : QN_OK;
 }
 
 // Divides by the tensor rope_freqs.weight, which GGUF files have in place of llama3 scaling.
@@ -107,9 +213,9 @@ static qn_status apply_divisors(float *out, int64_t n, const qn_source *source, 
     return status;
 }
 
-qn_status qn_rope_read(qn_rope *out, const qn_rope_names *names, const qn_config_reader *reader,
-                       qn_err *err) {
-    qn_rope rope = {0};
+qn_status qn_rope_read(qn_rope *out, int64_t rotate, const qn_rope_names *names,
+                       const qn_config_reader *reader, qn_err *err) {
+    qn_rope rope = {.rotate = rotate, .factor = 1, .magnitude = 1};
     double usual = 10000;
     if (reader->defaults && names->hf_default)
         memcpy(&usual, (const char *)reader->defaults + names->hf_default, sizeof usual);
@@ -120,15 +226,39 @@ qn_status qn_rope_read(qn_rope *out, const qn_rope_names *names, const qn_config
     return QN_OK;
 }
 
-double qn_rope_frequency(const qn_rope *rope, int64_t rotate, int64_t i) {
-    return pow(rope->base, -2.0 * (double)i / (double)rotate);
+const char *qn_rope_type(const qn_rope *rope) { return rope->scaling->name; }
+
+bool qn_rope_is_scaled(const qn_rope *rope) { return rope->scaling->scale != NULL; }
+
+double qn_rope_frequency(const qn_rope *rope, int64_t i) {
+    return pow(rope->base, -2.0 * (double)i / (double)rope->rotate);
 }
 
-qn_status qn_rope_frequencies(float *out, int64_t rotate, const qn_rope_names *names,
-                              const qn_config_reader *reader, qn_err *err) {
+double qn_rope_scaled(const qn_rope *rope, int64_t i) {
+    const double f = qn_rope_frequency(rope, i);
+    return qn_rope_is_scaled(rope) ? rope->scaling->scale(rope, i, f) : f;
+}
+
+qn_status qn_rope_frequencies(float *out, float *magnitude, int64_t rotate,
+                              const qn_rope_names *names, const qn_config_reader *reader,
+                              qn_err *err) {
     qn_rope rope;
-    QN_TRY(qn_rope_read(&rope, names, reader, err));
-    for (int64_t i = 0; i < rotate / 2; i++)
-        out[i] = (float)rope.scale(&rope, qn_rope_frequency(&rope, rotate, i));
+    QN_TRY(qn_rope_read(&rope, rotate, names, reader, err));
+    for (int64_t i = 0; i < rotate / 2; i++) out[i] = (float)qn_rope_scaled(&rope, i);
+    *magnitude = (float)rope.magnitude;
     return names->has_divisors ? apply_divisors(out, rotate / 2, reader->source, err) : QN_OK;
+}
+
+qn_status qn_rope_lengthen(int64_t *context, int64_t rotate, const qn_config_reader *reader,
+                           qn_err *err) {
+    qn_rope rope;
+    QN_TRY(qn_rope_read(&rope, rotate, &qn_rope_plain, reader, err));
+    const bool is_asked = reader->rope.type && rope.scaling->scale;
+    if (rope.scaling->prepare != prepare_yarn && !is_asked) return QN_OK;
+    double longer, all;
+    QN_TRY(find_original(&longer, &all, reader, err));
+    if (longer == 0) longer = (double)*context;
+    longer *= rope.factor;
+    if (longer > (double)*context) *context = longer < 0x1p31 ? (int64_t)longer : 0x7fffffff;
+    return QN_OK;
 }

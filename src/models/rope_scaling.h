@@ -16,23 +16,41 @@ typedef struct qn_rope_names {
 
 extern const qn_rope_names qn_rope_plain;
 
+typedef struct qn_rope_scaling qn_rope_scaling;
+
 // What a config says of a rope.
 typedef struct qn_rope {
+    const qn_rope_scaling *scaling;
+    int64_t rotate; // leading values of a head that are turned
     double base;
-    const char *type;                   // "none", "default", "linear", "llama3"
-    double factor, low, high, original; // llama3; linear has only the factor
-    double (*scale)(const struct qn_rope *rope, double frequency);
+    double factor;      // by which contexts are longer
+    double original;    // context the model was trained with; llama3, yarn
+    double low, high;   // llama3: waves per context, of the longest and shortest that are blended
+    double slow, fast;  // yarn: turns per context of these
+    double first, last; // yarn: the pairs between which frequencies are blended
+    bool is_whole;      // yarn: and these two are whole numbers
+    double magnitude;   // of cosines and sines
 } qn_rope;
 
 // Scaling of another kind is refused by name.
-QN_MUST_CHECK qn_status qn_rope_read(qn_rope *out, const qn_rope_names *names,
+QN_MUST_CHECK qn_status qn_rope_read(qn_rope *out, int64_t rotate, const qn_rope_names *names,
                                      const qn_config_reader *reader, qn_err *err);
-// The frequency of pair i before scaling.
-double qn_rope_frequency(const qn_rope *rope, int64_t rotate, int64_t i);
+// "none", "default", "linear", "llama3", "yarn".
+const char *qn_rope_type(const qn_rope *rope);
+bool qn_rope_is_scaled(const qn_rope *rope);
+// The frequency of pair i before scaling, and after it, in radians per position.
+double qn_rope_frequency(const qn_rope *rope, int64_t i);
+double qn_rope_scaled(const qn_rope *rope, int64_t i);
 
-// Writes the `rotate / 2` frequencies in radians per position: base^(-2i / rotate), scaled as the
-// config says (none, linear, llama3) or divided by the file's rope_freqs.weight.
-QN_MUST_CHECK qn_status qn_rope_frequencies(float *out, int64_t rotate, const qn_rope_names *names,
+// The context that scaling makes of the one in the files, where that is longer: yarn's, and that of
+// any scaling which was asked for in their place.
+QN_MUST_CHECK qn_status qn_rope_lengthen(int64_t *context, int64_t rotate,
+                                         const qn_config_reader *reader, qn_err *err);
+
+// Writes the `rotate / 2` frequencies: base^(-2i / rotate), scaled as the config says or divided by
+// the file's rope_freqs.weight. *magnitude is what cosines and sines are multiplied with.
+QN_MUST_CHECK qn_status qn_rope_frequencies(float *out, float *magnitude, int64_t rotate,
+                                            const qn_rope_names *names,
                                             const qn_config_reader *reader, qn_err *err);
 
 #endif

@@ -108,6 +108,7 @@ static void split_rotate(qn_rewrite *rw, int32_t i) {
     }
     const qn_node angles = rw->graph->nodes[qn_rw_made_by(rw, rotate.in[1], QN_OP_ANGLES)];
     qn_attrs attrs = rotate.attrs;
+    attrs.scale = angles.attrs.scale;
     attrs.sections = angles.attrs.sections;
     qn_rw_set(rw, i, QN_OP_ROPE, (int32_t[]){rotate.in[0], angles.in[0], angles.in[1]}, 3, NULL,
               &attrs);

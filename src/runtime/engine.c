@@ -393,6 +393,33 @@ static qn_status hash_adapters(qn_engine *engine, const qn_adapters *adapters, q
     return QN_OK;
 }
 
+static qn_status check_rope(const qn_rope_override *rope, qn_err *err) {
+    static const char *const types[] = {"none", "linear", "yarn"};
+    bool is_known = !rope->type;
+    for (size_t i = 0; !is_known && i < sizeof types / sizeof *types; i++)
+        is_known = strcmp(rope->type, types[i]) == 0;
+    if (!is_known)
+        return QN_FAIL(err, ARGUMENT, "rope scaling '%.64s', want none, linear or yarn",
+                       rope->type);
+    const bool is_scaled = rope->type && strcmp(rope->type, "none") != 0;
+    if (is_scaled ? !(rope->factor >= 1 && rope->factor <= 1 << 20) : rope->factor != 0)
+        return QN_FAIL(err, ARGUMENT, "rope factor %g with scaling '%s', want %s", rope->factor,
+                       rope->type ? rope->type : "of the model's files",
+                       is_scaled ? "1 to 1048576" : "none");
+    if (rope->original < 0 || rope->original > INT32_MAX || (!is_scaled && rope->original))
+        return QN_FAIL(err, ARGUMENT, "original context %lld with rope scaling '%s'",
+                       (long long)rope->original, rope->type ? rope->type : "of the model's files");
+    return QN_OK;
+}
+
+// 0: none.
+static uint64_t hash_rope(const qn_rope_override *rope) {
+    uint64_t hash = 0;
+    for (const char *at = rope->type; at && *at; at++)
+        hash = qn_identity_mix(hash, (unsigned char)*at, (float)rope->factor);
+    return rope->type ? qn_identity_mix(hash, (uint64_t)rope->original, 1) : 0;
+}
+
 // Adapters are read while the graph is written, and then not needed any more.
 static qn_status create_model(qn_engine *engine, qn_err *err) {
     qn_adapters *adapters = NULL;
@@ -402,7 +429,14 @@ static qn_status create_model(qn_engine *engine, qn_err *err) {
     }
     engine->opts.adapters = NULL; // the caller's
     qn_status status = adapters ? hash_adapters(engine, adapters, err) : QN_OK;
-    if (!status) status = qn_model_create_adapted(&engine->model, engine->source, adapters, err);
+    const qn_rope_override rope = {engine->opts.rope_scaling, engine->opts.rope_factor,
+                                   engine->opts.rope_original};
+    if (!status) status = check_rope(&rope, err);
+    if (!status)
+        status = qn_model_create_adapted(&engine->model, engine->source, adapters, &rope, err);
+    // The text is the caller's; what it says is in the graph and in the hash of the model.
+    engine->opts.rope_scaling = NULL;
+    engine->rope_hash = hash_rope(&rope);
     qn_adapters_close(adapters);
     return status;
 }

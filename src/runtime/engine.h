@@ -40,6 +40,7 @@ struct qn_engine {
     qn_state_layout *layout;      // NULL: there are no plans
     bool is_loaded;               // the stages have their weights
     _Atomic uint64_t *model_hash; // identity.h; 0: nobody has asked (state_key.h)
+    uint64_t rope_hash;           // of the scaling that was asked for; 0: none was
     uint64_t *adapter_hashes;     // (model->n_sets) what tells one set of adapters from another
     qn_residency *residency;      // of the only stage; NULL: all experts are in memory
     bool may_hold_all;            // ... but they would fit, and nobody asked for a part of them

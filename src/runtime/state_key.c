@@ -17,7 +17,7 @@ static qn_status find_model(uint64_t *out, const qn_engine *engine, qn_err *err)
         hash += !hash; // 0: unknown
         atomic_store_explicit(engine->model_hash, hash, memory_order_relaxed);
     }
-    *out = hash;
+    *out = engine->rope_hash ? qn_identity_mix(hash, engine->rope_hash, 1) : hash;
     return QN_OK;
 }
 

@@ -72,6 +72,7 @@ typedef struct likeness {
     uint64_t version, model, adapters;
     int64_t split, numerics, cache_type, mtp, layers, timeout_ms, no_weights;
     uint64_t shares; // a hash of the text
+    uint64_t rope;
 } likeness;
 
 static const struct {
@@ -89,6 +90,7 @@ static const struct {
     {"rank timeout", offsetof(likeness, timeout_ms)},
     {"use of weights (--dry-run)", offsetof(likeness, no_weights)},
     {"shares of layers", offsetof(likeness, shares)},
+    {"rope scaling", offsetof(likeness, rope)},
 };
 
 static qn_status describe(likeness *out, const qn_engine *engine, qn_err *err) {
@@ -101,7 +103,8 @@ static qn_status describe(likeness *out, const qn_engine *engine, qn_err *err) {
                       .mtp = o->mtp,
                       .layers = engine->model->hparams->layers,
                       .timeout_ms = o->rank_timeout_ms,
-                      .no_weights = o->no_weights};
+                      .no_weights = o->no_weights,
+                      .rope = engine->rope_hash};
     for (const char *at = o->shares; at && *at; at++)
         out->shares = qn_identity_mix(out->shares, (unsigned char)*at, 1);
     for (int64_t i = 0; i < engine->model->n_sets; i++)

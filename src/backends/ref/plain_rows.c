@@ -170,8 +170,8 @@ static void find_angles(float *to, const qn_plain_task *task, const float *frequ
     for (int64_t i = 0; i < n; i++) {
         const double position = positions[position_of_pair(&task->attrs->sections, i)];
         const turn t = math_turn(position * (double)frequencies[i]);
-        to[i] = t.cosine;
-        to[n + i] = t.sine;
+        to[i] = t.cosine * task->attrs->scale;
+        to[n + i] = t.sine * task->attrs->scale;
     }
 }
 

@@ -8,23 +8,25 @@ static int position_kind(const qn_list *sections, int64_t i) {
     return 0;
 }
 
-// Cosines and sines of a row: `to` (2, n), `position` (4).
+// Cosines and sines of a row, times the scale: `to` (2, n), `position` (4).
 static void fill_angles(float *to, const float *frequency, int64_t n, const int32_t *position,
-                        const qn_list *sections) {
+                        const qn_attrs *attrs) {
+    const qn_list *sections = &attrs->sections;
+    const float scale = attrs->scale;
     if (sections->v[1] == 0 && sections->v[2] == 0) {
         const double t = *position;
         for (int64_t i = 0; i < n; i++) {
             const turn at = math_turn(t * (double)frequency[i]);
-            to[i] = at.cosine;
-            to[n + i] = at.sine;
+            to[i] = at.cosine * scale;
+            to[n + i] = at.sine * scale;
         }
         return;
     }
     for (int64_t i = 0; i < n; i++) {
         const turn at =
             math_turn((double)position[position_kind(sections, i)] * (double)frequency[i]);
-        to[i] = at.cosine;
-        to[n + i] = at.sine;
+        to[i] = at.cosine * scale;
+        to[n + i] = at.sine * scale;
     }
 }
 
@@ -35,7 +37,7 @@ void QN_FN(angles)(const qn_task *task, int64_t piece, void *scratch) {
     const qn_range rows = qn_cpu_cut_rows(task, piece);
     for (int64_t r = rows.first; r < rows.end; r++)
         fill_angles(row_of(&task->out[0], r), frequency->data, frequency->width,
-                    task->step->pos + 4 * r, &task->attrs->sections);
+                    task->step->pos + 4 * r, task->attrs);
 }
 
 static void rotate_row(const qn_task *task, int64_t r, const float *angles, const float *norm) {
@@ -58,7 +60,7 @@ void QN_FN(rope)(const qn_task *task, int64_t piece, void *scratch) {
     const qn_range rows = qn_cpu_cut_rows(task, piece);
     for (int64_t r = rows.first; r < rows.end; r++) {
         fill_angles(scratch, task->in[1].data, task->attrs->rotate / 2, task->step->pos + 4 * r,
-                    &task->attrs->sections);
+                    task->attrs);
         rotate_row(task, r, scratch, NULL);
     }
 }

@@ -3,13 +3,14 @@
 
 #include "common.cuh"
 
-// Cosine and sine of pair i of a row: which of the positions t, h, w turns it goes by sections,
-// which interleave as t h w t h w ..., the rest is t.
+// Cosine and sine of pair i of a row, times the scale: which of the positions t, h, w turns it goes
+// by sections, which interleave as t h w t h w ..., the rest is t.
 static __device__ inline turn angle_of(const Task &t, const float *frequencies, int64_t r,
                                        int64_t i) {
     const int64_t kind = i % 3;
     const int which = kind > 0 && i < 3 * t.attrs.sections.v[kind] ? (int)kind : 0;
-    return math_turn((double)t.step->pos[4 * r + which] * (double)frequencies[i]);
+    const turn a = math_turn((double)t.step->pos[4 * r + which] * (double)frequencies[i]);
+    return turn{a.cosine * t.attrs.scale, a.sine * t.attrs.scale};
 }
 
 static __device__ inline void turn_pair(float *to, const float *x, int64_t i, int64_t pairs,
