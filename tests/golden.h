@@ -10,7 +10,8 @@ typedef struct golden {
     qn_source *source; // golden.safetensors
 } golden;
 
-enum { GOLDEN_PROMPTS = 3, GOLDEN_IDS = 256 };
+// The logits of the last prompt, the long one, are there for its last rows alone.
+enum { GOLDEN_PROMPTS = 3, GOLDEN_IDS = 256, GOLDEN_LONG_ROWS = 18 };
 
 // Opens `folder`/golden.json and `folder`/`tensors`; fails the test when something is missing.
 golden golden_open(const char *folder, const char *tensors);
