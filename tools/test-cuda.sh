@@ -9,7 +9,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 2
 usage() { echo "test-cuda.sh [--tests | --bench] [BUILD [MODELS ...]] | --pack FOLDER [BUILD]" >&2; exit 2; }
 programs=(test_backends_devices test_backends_cuda test_runtime_devices test_runtime_record test_runtime_cuda
-    test_runtime_gpu_layers test_session_interleave)
+    test_runtime_gpu_layers test_session_interleave test_session_company)
 
 # --- packing ---
 
@@ -171,9 +171,11 @@ equal_texts() { # model with a tokenizer
 tests() {
     local model name
     for name in "${programs[@]}"; do
-        [ "$name" = test_session_interleave ] || program "$name"
+        case $name in test_session_*) ;; *) program "$name" ;; esac
     done
     TEST_DEVICE=$device program test_session_interleave "${LIVES:-1000}"
+    TEST_DEVICE=$device program test_session_company tests/data/k256/*/*.gguf
+    TEST_DEVICE=$device TEST_NUMERICS=tensor program test_session_company tests/data/k256/*/*.gguf
     for model in tests/data/mini/*/config.json tests/data/k256/*/*.gguf models/*.gguf "${more[@]}"; do
         equal_logits "${model%/config.json}"
         extra=(--gpu-layers 1)

@@ -146,7 +146,8 @@ static qn_status take_outputs(qn_cuda_program *x, qn_cuda_plan *p, qn_err *err) 
         o->rows = output->rows;
         o->max_rows = output->rows.n * symbols[output->rows.sym];
         o->row_bytes = output->arg.parts * output->arg.width * (int64_t)sizeof(float);
-        if (!qn_i64_mul(&bytes, qn_max(o->max_rows, 1), o->row_bytes))
+        o->stride = p->plan->buffers[output->arg.index].row_bytes;
+        if (!qn_i64_mul(&bytes, qn_max(o->max_rows, 1), o->stride))
             return QN_FAIL(err, LIMIT, "output %s overflows", output->name);
         o->bytes = (size_t)bytes;
         o->host = qn_reserve(o->bytes);

@@ -201,20 +201,15 @@ const float *qn_cuda_row(const qn_program *program, const qn_plan_output *output
     const int64_t symbols[QN_SYM_COUNT] = {1, x->step.n_rows, x->step.n_segs, x->step.n_out};
     const int64_t n = o->rows.n * symbols[o->rows.sym];
     if (o->fetched[row] != x->n_steps) {
-        const bool is_small = n * o->row_bytes <= FETCH_AT_ONCE;
-        const int64_t stride = p->plan->buffers[output->arg.index].row_bytes;
+        const bool is_small = n * o->stride <= FETCH_AT_ONCE;
         const unsigned char *from = x->arena + p->offsets[output->arg.index] + output->arg.offset;
         const int64_t first = is_small ? 0 : row, end = is_small ? n : row + 1;
-        for (int64_t r = first; r < end; r++) {
-            const bool is_dense = stride == o->row_bytes;
-            const int64_t some = is_dense ? end - r : 1;
-            qn_cuda_read(x->head.device, o->host + r * o->row_bytes, from + r * stride,
-                         (size_t)(some * o->row_bytes));
-            for (int64_t k = 0; k < some; k++) o->fetched[r + k] = x->n_steps;
-            r += some - 1;
-        }
+        // One copy, with what lies between the rows: a call costs more than bytes.
+        qn_cuda_read(x->head.device, o->host + first * o->stride, from + first * o->stride,
+                     (size_t)((end - first - 1) * o->stride + o->row_bytes));
+        for (int64_t r = first; r < end; r++) o->fetched[r] = x->n_steps;
     }
-    return (const float *)(const void *)(o->host + row * o->row_bytes);
+    return (const float *)(const void *)(o->host + row * o->stride);
 }
 
 void qn_cuda_counts(const qn_program *program, int64_t *hits, int64_t *misses) {

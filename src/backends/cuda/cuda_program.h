@@ -25,7 +25,7 @@ typedef struct qn_cuda_const {
 // An output, as far as it was brought here.
 typedef struct qn_cuda_output {
     qn_dim rows;
-    int64_t max_rows, row_bytes;
+    int64_t max_rows, row_bytes, stride; // the last from one row to the next, here and there
     unsigned char *host;
     size_t bytes;
     int64_t *fetched; // (max_rows) the step in which a row was brought

@@ -1,6 +1,6 @@
 // Attention over pages, in the order of docs/numbers.md: blocks of 64 positions, chunks of 256,
 // chunks merged ascending. Usual shapes go to attend_spread.cu, attend_few.cu and attend_many.cu,
-// in numerics tensor to attend_tensor.cu; here a block of threads has one row and head, of any
+// in numerics tensor to attend_tensor.cu and attend_alone.cu; here a block of threads has one row and head, of any
 // shape.
 #include "attention.cuh"
 #include "kernels.cuh"
@@ -119,7 +119,8 @@ static __global__ void attend_rows(const __grid_constant__ Task t, Operand q, co
 static void launch_attend(const Task *task, const Operand &q, const unsigned char *sinks,
                           cudaStream_t stream) {
     Attention a = {q, (const float *)sinks, false};
-    if (launch_attend_spread(task, a, false, stream) || launch_attend_tensor(task, a, stream))
+    if (launch_attend_spread(task, a, false, stream) || launch_attend_alone(task, a, stream) ||
+        launch_attend_tensor(task, a, stream))
         return;
     if (task->rows - task->segs >= MANY_ROWS - 1) { // else no segment has so many
         a.is_mixed = task->segs > 1;

@@ -28,6 +28,9 @@ template <int TYPE, int HEAD, int HEADS> struct Few {
     static constexpr int VALUES = N > 2 ? (HEAD == 64 ? N / 4 : N / 2) : 1;
 };
 
+// With so many rows and heads all multiprocessors are busy: then chunks are not divided.
+constexpr int64_t ENOUGH = 512;
+
 // What a row sees of the blocks of a pass; none: end is 0.
 struct Seen {
     int first, end;
@@ -391,7 +394,7 @@ static bool launch_few(const Task *task, const Attention &a, cudaStream_t stream
     const int64_t rows = a.is_mixed && task->rows > (MANY_ROWS - 1) * task->segs
                              ? (MANY_ROWS - 1) * task->segs
                              : task->rows;
-    const bool is_split = !a.is_mixed && chunks > 1 && chunks <= 65535 &&
+    const bool is_split = !a.is_mixed && chunks > 1 && chunks <= 65535 && rows * ys < ENOUGH &&
                           rows * heads * chunks * (HEAD + PART_EXTRA) <= task->room_floats;
     if (ys > 65535 || heads > 65535 || !allow_shared(kernel, S::BYTES)) return false;
     const dim3 grid(grid_of(rows), grid_of(ys), grid_of(is_split ? chunks : 1));

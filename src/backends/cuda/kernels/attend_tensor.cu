@@ -2,21 +2,12 @@
 // tile of 64 queries: rows that follow each other, of all heads of the group; a warp has 16 of
 // them, their queries and sums in registers. Keys and values of the next 64 positions are on their
 // way while these are computed.
-#include "tensor.cuh"
-#include "tiles.cuh"
+#include "tensor_blocks.cuh"
 
-#include <cuda_pipeline_primitives.h>
+constexpr int M = TENSOR_QUERIES, WARP_ROWS = 16;
+static_assert(M / WARP_ROWS * WARP == THREADS);
 
-constexpr int M = TENSOR_QUERIES, WARP_ROWS = 16, THREADS = M / WARP_ROWS * WARP;
-
-template <int HEAD> struct Tile {
-    static constexpr int ROW = 2 * HEAD, PIECES = ROW / 16; // of a key or value
-    static constexpr int STEPS = HEAD / 16, COLUMNS = HEAD / 8;
-    static constexpr int STAGE = BLOCK * ROW; // bytes of keys, or of values
-    static constexpr size_t BYTES = 4 * STAGE + M * HEAD * sizeof(float);
-};
-
-constexpr int TILES = BLOCK / 8; // of scores
+template <int HEAD> constexpr size_t TILE_BYTES = 4 * Tile<HEAD>::STAGE + M *HEAD * sizeof(float);
 
 // What a thread has of its warp's queries; rows are g and g + 8.
 template <int HEAD> struct Queries {
@@ -30,29 +21,6 @@ template <int HEAD> struct Sums {
     float m[2], l[2], all_m[2], all_l[2];
     bool has_all;
 };
-
-// --- copies --------------------------------------------------------------------------------------
-
-// 64 rows; pieces of 16 bytes change places, so that reads of columns spread over the banks. Values
-// that nobody sees are zeros, as they meet p = 0.
-template <int HEAD>
-static __device__ inline void copy_rows(unsigned char *to, const unsigned char *from, int n) {
-    using T = Tile<HEAD>;
-#pragma unroll
-    for (int i = threadIdx.x; i < BLOCK * T::PIECES; i += THREADS) {
-        const int row = i / T::PIECES, piece = i % T::PIECES;
-        __pipeline_memcpy_async(to + row * T::ROW + (piece ^ (row & 7)) * 16, from + i * 16, 16,
-                                row < n ? 0 : 16);
-    }
-}
-
-template <int HEAD>
-static __device__ inline void copy_block(unsigned char *stage, const Task &t, const Rows &x, int at,
-                                         int end) {
-    unsigned char *page = find_page(t, x.seg, at / BLOCK);
-    copy_rows<HEAD>(stage, key_at(t.cache, page, x.kv, 0), end - at);
-    copy_rows<HEAD>(stage + Tile<HEAD>::STAGE, value_at(t.cache, page, x.kv, 0), end - at);
-}
 
 // --- queries -------------------------------------------------------------------------------------
 
@@ -90,16 +58,13 @@ template <int HEAD>
 static __device__ inline void score_block(float (&s)[TILES][4], const Queries<HEAD> &q,
                                           const unsigned char *keys) {
     using T = Tile<HEAD>;
-    const int lane = (int)threadIdx.x % WARP;
-    const int row = lane / 16 * 8 + lane % 8, side = lane / 8 % 2; // of the four matrices
 #pragma unroll
     for (int n = 0; n < TILES; n++) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
 #pragma unroll
     for (int k = 0; k < T::STEPS; k++) {
         unsigned b[TILES / 2][4];
 #pragma unroll
-        for (int n = 0; n < TILES / 2; n++)
-            load_matrices(b[n], keys + (16 * n + row) * T::ROW + ((2 * k + side) ^ (row & 7)) * 16);
+        for (int n = 0; n < TILES / 2; n++) load_keys<HEAD>(b[n], keys, 16 * n, k);
 #pragma unroll
         for (int n = 0; n < TILES; n++)
             mma(s[n], q.hi[k], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
@@ -156,8 +121,6 @@ template <int HEAD>
 static __device__ inline void add_block(Sums<HEAD> &sums, const float (&p)[TILES][4],
                                         const unsigned char *values) {
     using T = Tile<HEAD>;
-    const int lane = (int)threadIdx.x % WARP;
-    const int row = lane % 16, side = lane / 16; // of the four matrices
 #pragma unroll
     for (int k = 0; k < BLOCK / 16; k++) {
         unsigned hi[4], lo[4];
@@ -172,9 +135,7 @@ static __device__ inline void add_block(Sums<HEAD> &sums, const float (&p)[TILES
         for (int f = 0; f < T::COLUMNS; f += 4) {
             unsigned b[2][4];
 #pragma unroll
-            for (int n = 0; n < 2; n++)
-                load_transposed(b[n], values + (16 * k + row) * T::ROW +
-                                          ((f + 2 * n + side) ^ (row & 7)) * 16);
+            for (int n = 0; n < 2; n++) load_values<HEAD>(b[n], values, k, f + 2 * n);
 #pragma unroll
             for (int n = 0; n < 4; n++)
                 mma(sums.o[f + n], hi, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
@@ -313,13 +274,12 @@ bool launch_attend_tensor(const Task *task, const Attention &a, cudaStream_t str
     return pick_shape(task->cache, [&](auto, auto size) {
         constexpr int HEAD = decltype(size)::value;
         if constexpr (HEAD <= 128) {
-            using T = Tile<HEAD>;
             const auto kernel = attend_tensor<HEAD>;
             // Every segment, and padding, may have a tile that is not full.
             const int64_t tiles = task->rows / (M / group) + task->segs + 1;
-            if (tiles > 65535 || !allow_shared(kernel, T::BYTES)) return false;
+            if (tiles > 65535 || !allow_shared(kernel, TILE_BYTES<HEAD>)) return false;
             const dim3 grid(grid_of(task->cache.heads), grid_of(tiles));
-            start(kernel, grid, THREADS, T::BYTES, stream, *task, a);
+            start(kernel, grid, THREADS, TILE_BYTES<HEAD>, stream, *task, a);
             return true;
         }
         return false;

@@ -27,6 +27,8 @@ bool launch_attend_spread(const Task *task, const Attention &a, bool does_turn,
 bool can_attend_spread(const Task *task, const Operand &q);
 // Any rows on tensor cores (tensor.cuh); which shapes goes by is_tensor.
 bool launch_attend_tensor(const Task *task, const Attention &a, cudaStream_t stream);
+// The same where sequences have one row each, or few more.
+bool launch_attend_alone(const Task *task, const Attention &a, cudaStream_t stream);
 
 // --- what a row sees -----------------------------------------------------------------------------
 

@@ -112,6 +112,20 @@ static __device__ inline unsigned char *part_at(const Operand &x, int64_t r, int
     return x.data + r * x.stride + p * part_bytes(x.form, x.width);
 }
 
+// Row i of x; parts count as rows. Most have one part: then nothing is divided.
+static __device__ inline unsigned char *at_row(const Operand &x, int64_t i) {
+    if (x.parts == 1) return x.data + i * x.stride;
+    const uint32_t r = (uint32_t)i / (uint32_t)x.parts, p = (uint32_t)i % (uint32_t)x.parts;
+    return part_at(x, r, p);
+}
+
+// Weights of a matmul: its inputs after the first, as far as they are there.
+static inline int count_weights(const Task *task) {
+    int n = 0;
+    while (n + 1 < QN_MAX_IN && task->in[n + 1].data) n++;
+    return n;
+}
+
 // An input that comes with the step, or lies in memory. NULL: absent.
 static __device__ inline const unsigned char *input_at(const Task &t, int i, int64_t r) {
     const Operand &x = t.in[i];

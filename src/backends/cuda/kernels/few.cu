@@ -4,13 +4,6 @@
 
 constexpr int MAX_TILES = 4; // of a block of threads; a power of two, at most FEW_WARPS
 
-// Row i of x; parts count as rows. Most have one part: then nothing is divided.
-static __device__ inline unsigned char *at_row(const Operand &x, int64_t i) {
-    if (x.parts == 1) return x.data + i * x.stride;
-    const uint32_t r = (uint32_t)i / (uint32_t)x.parts, p = (uint32_t)i % (uint32_t)x.parts;
-    return part_at(x, r, p);
-}
-
 template <int ROWS>
 static __device__ inline void rows_at(const unsigned char *to[ROWS], const Operand &x,
                                       int64_t first, int64_t n) {
@@ -197,8 +190,7 @@ static bool takes(const Operand &x, const Operand *weights, int n) {
 
 bool few_project_launch(const Task *task, cudaStream_t stream) {
     const int64_t n = task->rows * task->in[0].parts;
-    int n_weights = 0;
-    while (n_weights + 1 < QN_MAX_IN && task->in[n_weights + 1].data) n_weights++;
+    const int n_weights = count_weights(task);
     if (!takes(task->in[0], task->in + 1, n_weights)) return false;
     return BY_ROWS(few_project, task->in + 1, n_weights, 1, task->out[0].width / QN_CUDA_TILE, n);
 }

@@ -204,8 +204,7 @@ static bool run(const Call &c, int type, cudaStream_t stream) {
 // One launch for the weights of each type.
 bool many_project_launch(const Task *task, cudaStream_t stream) {
     Call c;
-    int n = 0;
-    while (n + 1 < QN_MAX_IN && task->in[n + 1].data) n++;
+    const int n = count_weights(task);
     if (!prepare(&c, task, MANY_STORE) || !takes_all(c, task->in + 1, n)) return false;
     for (const int type : {QN_TYPE_Q4_K, QN_TYPE_Q6_K}) {
         int64_t out = 0;

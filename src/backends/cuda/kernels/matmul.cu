@@ -1,8 +1,9 @@
 // Matmuls of any type and form: a warp for each output, and up to ROWS rows at a time. Usual ones
-// go to few.cu and many.cu.
+// go to few.cu, many.cu and floats.cu.
 #include "kernels.cuh"
 #include "dot.cuh"
 #include "few_launch.cuh"
+#include "floats_launch.cuh"
 #include "many_launch.cuh"
 
 constexpr int WARPS = 4;
@@ -54,7 +55,9 @@ static dim3 grid_of_outputs(int64_t outputs, int64_t rows, int per) {
     } while (0)
 
 LAUNCHER(project) {
-    if (many_project_launch(task, stream) || few_project_launch(task, stream)) return;
+    if (many_project_launch(task, stream) || few_project_launch(task, stream) ||
+        floats_project_launch(task, stream))
+        return;
     BY_ROWS(project_rows, task->out[0].width, task->rows * task->in[0].parts);
 }
 
@@ -80,7 +83,9 @@ template <int ROWS> static __global__ void gated_rows(const __grid_constant__ Ta
 }
 
 LAUNCHER(gated) {
-    if (many_gated_launch(task, stream) || few_gated_launch(task, stream)) return;
+    if (many_gated_launch(task, stream) || few_gated_launch(task, stream) ||
+        floats_gated_launch(task, stream))
+        return;
     BY_ROWS(gated_rows, task->out[0].width, task->rows * task->in[0].parts);
 }
 
@@ -106,7 +111,9 @@ template <int ROWS> static __global__ void head_rows(const __grid_constant__ Tas
 }
 
 LAUNCHER(head_logits) {
-    if (many_head_launch(task, stream) || few_head_launch(task, stream)) return;
+    if (many_head_launch(task, stream) || few_head_launch(task, stream) ||
+        floats_head_launch(task, stream))
+        return;
     BY_ROWS(head_rows, task->in[1].parts, task->rows);
 }
 
