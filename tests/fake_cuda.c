@@ -72,10 +72,13 @@ typedef struct begun {
     size_t bytes;
 } begun;
 
+enum { MATRICES = 3, FIRST_MATRIX = 2 }; // of experts: gate, up, down
+
 struct qn_cuda_stream {
     int64_t marks[QN_CUDA_MARKS];
     begun lanes[QN_CUDA_LANES];
-    qn_cuda_graph *graph; // that is being recorded
+    unsigned char *experts[MATRICES]; // those that were brought for an op, as in a file
+    qn_cuda_graph *graph;             // that is being recorded
 };
 
 static int count(int *n) {
@@ -100,8 +103,16 @@ static int open_stream(qn_cuda_stream **out, int card) {
     return 0;
 }
 
+static void drop_experts(qn_cuda_stream *s) {
+    for (int k = 0; k < MATRICES; k++) {
+        free(s->experts[k]);
+        s->experts[k] = NULL;
+    }
+}
+
 static void close_stream(qn_cuda_stream *s) {
     atomic_fetch_sub(&n_objects, 1);
+    drop_experts(s);
     free(s);
 }
 
@@ -353,15 +364,65 @@ static qn_plain_operand plain_of(const qn_cuda_operand *o, const qn_cuda_task *t
     return to;
 }
 
-static int compute(qn_cuda_kernel kernel, const qn_cuda_task *t) {
+// --- experts that are brought --------------------------------------------------------------------
+
+static void choose_experts(const qn_cuda_task *t) {
+    const qn_plain_op *op = qn_plain_op_get(QN_OP_ROUTE);
+    qn_plain_task plain = {.attrs = &t->attrs, .step = t->step, .rows = t->rows};
+    plain.in[0] = plain_of(&t->in[1], t, true);
+    plain.out[0] = plain_of(&t->temp[0], t, false);
+    plain.out[1] = plain_of(&t->temp[1], t, false);
+    plain.room = calloc((size_t)op->room(&plain) + 1, sizeof *plain.room);
+    op->run(&plain);
+    free(plain.room);
+}
+
+// Those that are there now; the sum of them comes later, when they may be gone.
+static void keep_experts(qn_cuda_stream *s, const qn_cuda_task *t) {
+    for (int k = 0; k < MATRICES; k++) {
+        const qn_cuda_operand *w = &t->in[FIRST_MATRIX + k];
+        const qn_type_info *info = qn_type_get((qn_type)w->type);
+        const int64_t n_experts = t->in[1].width;
+        const int64_t bytes = w->parts * w->width / info->block * info->bytes;
+        if (!s->experts[k]) s->experts[k] = calloc((size_t)n_experts, (size_t)bytes + 1);
+        for (int64_t e = 0; s->experts[k] && e < n_experts; e++) {
+            qn_cuda_operand one = *w;
+            if (!w->places[e]) continue;
+            one.data = (unsigned char *)(uintptr_t)w->places[e];
+            unsigned char *from = w->is_tiled ? gather_weight(&one) : one.data;
+            memcpy(s->experts[k] + e * bytes, from, (size_t)bytes);
+            if (w->is_tiled) free(from);
+        }
+    }
+}
+
+static qn_plain_operand kept_of(const qn_cuda_stream *s, const qn_cuda_task *t, int i) {
+    const qn_cuda_operand *w = &t->in[i];
+    return (qn_plain_operand){.data = s->experts[i - FIRST_MATRIX],
+                              .parts = t->in[1].width * w->parts,
+                              .width = w->width,
+                              .is_typed = w->is_weight,
+                              .type = (qn_type)w->type};
+}
+
+// ---
+
+static int compute(qn_cuda_stream *s, qn_cuda_kernel kernel, const qn_cuda_task *t) {
     const qn_plain_op *op = qn_plain_op_get(ops[kernel]);
+    const bool is_brought = t->in[FIRST_MATRIX].places != NULL;
+    if (is_brought && kernel == QN_CUDA_experts_route) {
+        drop_experts(s);
+        choose_experts(t);
+    }
+    if (is_brought && kernel == QN_CUDA_experts_up) keep_experts(s, t);
     qn_plain_task plain = {.attrs = &t->attrs,
                            .cache = t->cache.pages ? &t->cache : NULL,
                            .slots = t->slots.slots ? &t->slots : NULL,
                            .step = t->step,
                            .rows = t->rows};
     if (!op->run) return 0;
-    for (int i = 0; i < QN_MAX_IN; i++) plain.in[i] = plain_of(&t->in[i], t, true);
+    for (int i = 0; i < QN_MAX_IN; i++)
+        plain.in[i] = t->in[i].places ? kept_of(s, t, i) : plain_of(&t->in[i], t, true);
     for (int i = 0; i < QN_MAX_OUT; i++) plain.out[i] = plain_of(&t->out[i], t, false);
     plain.room = calloc((size_t)op->room(&plain) + 1, sizeof *plain.room);
     op->run(&plain);
@@ -371,7 +432,8 @@ static int compute(qn_cuda_kernel kernel, const qn_cuda_task *t) {
         free(plain.out[i].data);
     }
     for (int i = 0; i < QN_MAX_IN; i++) {
-        if (plain.in[i].data != data_of(&t->in[i], t->step)) free(plain.in[i].data);
+        if (!t->in[i].places && plain.in[i].data != data_of(&t->in[i], t->step))
+            free(plain.in[i].data);
     }
     free(plain.room);
     return 0;
@@ -379,7 +441,7 @@ static int compute(qn_cuda_kernel kernel, const qn_cuda_task *t) {
 
 static int launch(qn_cuda_stream *s, qn_cuda_kernel kernel, const qn_cuda_task *task) {
     if (fails()) return FAILED;
-    if (!s->graph) return compute(kernel, task);
+    if (!s->graph) return compute(s, kernel, task);
     recorded *all = realloc(s->graph->launches, (s->graph->n + 1) * sizeof *all);
     if (!all) return 2;
     s->graph->launches = all;
@@ -421,10 +483,9 @@ static int record_end(qn_cuda_graph **out, qn_cuda_stream *s) {
 }
 
 static int replay(qn_cuda_stream *s, const qn_cuda_graph *graph) {
-    (void)s;
     if (fails()) return FAILED;
     for (size_t i = 0; i < graph->n; i++)
-        (void)compute(graph->launches[i].kernel, &graph->launches[i].task);
+        (void)compute(s, graph->launches[i].kernel, &graph->launches[i].task);
     return 0;
 }
 

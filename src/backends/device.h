@@ -165,6 +165,16 @@ struct qn_device_kind {
     // After some weights: gives back what only loading needs. NULL: nothing.
     void (*load_end)(qn_device *device);
 
+    // Experts that wait in memory of this process, where has_pager but not has_host_memory: memory
+    // that is copied fast; a weight (X, ...) there, as X parts of one size that each lie as the
+    // device wants them; and such bytes to the device, beside whatever it runs, by one thread at a
+    // time: they are there when it returns.
+    qn_status (*alloc_host)(void **out, qn_device *device, size_t bytes, qn_err *err);
+    void (*free_host)(qn_device *device, void *at);
+    qn_status (*pack_weight)(void *host, qn_device *device, const qn_plan_leaf *leaf,
+                             const qn_weight_reader *reader, qn_err *err);
+    qn_status (*bring)(qn_device *device, void *to, const void *host, size_t bytes, qn_err *err);
+
     // Programs. has_pager: some experts may be brought during a step; weights (X, ...) are then X
     // parts of one size, one after the other.
     bool has_pager;

@@ -26,10 +26,10 @@ static const char *find_problem(const qn_engine *engine, bool phases_differ) {
     const qn_device *device = engine->stages[0].device;
     if (phases_differ) return "decode has operations that need all of them (fuse_experts)";
     if (engine->n_stages > 1) return "the layers are on several devices";
-    if (!device->kind->has_pager || !device->kind->has_host_memory)
-        return "the device needs all of its weights";
+    if (!device->kind->has_pager) return "the device needs all of its weights";
     if (engine->switches.ref) return "kernels are compared with the reference (QN_REF)";
-    if (!engine->disk.dir) return "there is no cache folder for packed weights ('quern compile')";
+    if (device->kind->has_host_memory && !engine->disk.dir)
+        return "there is no cache folder for packed weights ('quern compile')";
     return NULL;
 }
 
@@ -64,12 +64,17 @@ static qn_status find_room(int64_t *out, bool *is_optional, const qn_engine *eng
                            const qn_experts_need *need, qn_err *err) {
     int64_t available, all;
     bool has_file;
+    const qn_device *device = engine->stages[0].device;
+    const bool is_card = !device->kind->has_host_memory;
     *out = 0;
-    if (!qn_engine_free_memory(engine, &available)) return QN_OK;
+    if (!(is_card ? device->kind->memory(device, &available)
+                  : qn_engine_free_memory(engine, &available)))
+        return is_card ? qn_device_failure(device, err) : QN_OK;
     QN_TRY(qn_memory_weights(&all, engine, err));
     if (all <= available - reserve) return QN_OK;
-    QN_TRY(qn_pack_file_exists(&has_file, &engine->disk, engine->source,
-                               engine->stages[0].device->kind, err));
+    has_file = is_card; // experts come from this process's memory
+    if (!is_card)
+        QN_TRY(qn_pack_file_exists(&has_file, &engine->disk, engine->source, device->kind, err));
     if (all <= available && !has_file) return QN_OK;
     if (!has_file && !engine->disk.may_write) return QN_OK; // the weights do not fit: an error
     const int64_t room = available - reserve - (all - need->all_bytes);
@@ -78,10 +83,10 @@ static qn_status find_room(int64_t *out, bool *is_optional, const qn_engine *eng
     if (n >= need->n_used) *out = n;
     if (n >= need->n_used || all <= available) return QN_OK;
     return QN_FAIL(err, MEMORY,
-                   "%.0f MiB of memory are free; %.0f MiB are needed: the weights without experts, "
-                   "the %lld experts of each layer that a token is routed to, and %.0f MiB in "
-                   "reserve (--expert-budget does without)",
-                   mib(available),
+                   "%.0f MiB of memory%s%s are free; %.0f MiB are needed: the weights without "
+                   "experts, the %lld experts of each layer that a token is routed to, and %.0f "
+                   "MiB in reserve (--expert-budget does without)",
+                   mib(available), is_card ? " of " : "", is_card ? device->backend->name : "",
                    mib(all - need->all_bytes + need->n_used * need->bytes + reserve),
                    (long long)need->n_used, mib(reserve));
 }

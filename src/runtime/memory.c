@@ -59,7 +59,11 @@ static qn_status weights_on(int64_t *out, const qn_engine *engine, const qn_devi
     }
     if (engine->head.device && is_there(engine->head.device, where))
         QN_TRY(add_stage(&total, engine, &engine->head, err));
-    if (engine->residency && !qn_i64_add(&total, total, qn_residency_bytes(engine->residency)))
+    const bool has_pools = engine->residency && is_there(engine->stages[0].device, where);
+    const bool has_host = engine->residency && (!where || where->kind->has_host_memory);
+    if (has_pools && !qn_i64_add(&total, total, qn_residency_bytes(engine->residency)))
+        total = INT64_MAX;
+    if (has_host && !qn_i64_add(&total, total, qn_residency_host_bytes(engine->residency)))
         total = INT64_MAX;
     *out = total;
     return QN_OK;
@@ -147,9 +151,11 @@ static qn_status check_weights(const qn_engine *engine, const qn_device *device,
         device->kind->has_pager && engine->model->hparams->experts > 0 && !engine->residency;
     return QN_FAIL(err, MEMORY, "the weights need %.0f MiB, %.0f MiB of memory%s are free%s",
                    mib(need), mib(available), whose(of, device),
-                   has_experts ? "; with packed weights ('quern compile') a part of the experts is "
-                                 "enough"
-                               : "");
+                   !has_experts                    ? ""
+                   : device->kind->has_host_memory ? "; with packed weights ('quern compile') a "
+                                                     "part of the experts is enough"
+                                                   : "; a part of the experts is enough "
+                                                     "(--expert-budget)");
 }
 
 qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err) {

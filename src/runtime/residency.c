@@ -88,12 +88,17 @@ static void free_slot(qn_pool_layer *layer, int32_t slot) {
 
 // --- the reader ----------------------------------------------------------------------------------
 
-// Reads an expert into its slot. The sums were taken when the file was opened.
+// Brings an expert into its slot. The sums were taken when the file was opened.
 static qn_status read_expert(const qn_residency *r, const qn_load *load, qn_err *err) {
     const qn_pool_layer *layer = &r->layers[load->layer];
     for (int i = 0; i < QN_EXPERT_PARTS; i++) {
         const qn_layer_part *part = &layer->parts[i];
         unsigned char *to = place_in(layer, load->slot, i);
+        if (part->host) {
+            QN_TRY(r->device->kind->bring(r->device, to, part->host + load->expert * part->bytes,
+                                          (size_t)part->bytes, err));
+            continue;
+        }
         QN_TRY(qn_file_read(&r->file, part->offset + load->expert * part->bytes, to,
                             (size_t)part->bytes, err));
         if (XXH3_64bits(to, (size_t)part->bytes) != part->sums[load->expert])
@@ -288,6 +293,19 @@ qn_status qn_residency_end_step(qn_residency *r, qn_err *err) {
 
 // --- creation ------------------------------------------------------------------------------------
 
+static qn_status take_host(qn_pool_layer *layer, const qn_residency *r, qn_err *err) {
+    for (int i = 0; i < QN_EXPERT_PARTS; i++) {
+        qn_layer_part *part = &layer->parts[i];
+        void *host;
+        const size_t bytes =
+            (size_t)(part->bytes * layer->n_experts); // no more than the weight has
+        const qn_status status = r->device->kind->alloc_host(&host, r->device, bytes, err);
+        if (status) return qn_err_prefix(err, status, "experts");
+        part->host = host;
+    }
+    return QN_OK;
+}
+
 static qn_status init_layer(qn_pool_layer *layer, const qn_residency *r, qn_err *err) {
     const size_t x = (size_t)layer->n_experts;
     int64_t bytes;
@@ -312,9 +330,10 @@ static qn_status init_layer(qn_pool_layer *layer, const qn_residency *r, qn_err 
     if (r->device->kind->alloc(&memory, r->device, (size_t)bytes, &why))
         return QN_FAIL(err, MEMORY, "out of memory: experts: %s", why.message);
     layer->memory = memory;
-    qn_want_large_pages(memory, (size_t)bytes);
     for (int32_t e = 0; e < r->n_slots && e < layer->n_experts; e++)
         fill_slot(layer, e, e, QN_SLOT_LOADING);
+    if (!r->device->kind->has_host_memory) return take_host(layer, r, err);
+    qn_want_large_pages(memory, (size_t)bytes);
     return QN_OK;
 }
 
@@ -363,6 +382,7 @@ static void free_layer(qn_pool_layer *layer, const qn_residency *r) {
     if (layer->memory)
         r->device->kind->free(r->device, layer->memory, (size_t)(layer->slot_bytes * r->n_slots));
     for (int i = 0; i < QN_EXPERT_PARTS; i++) {
+        if (layer->parts[i].host) r->device->kind->free_host(r->device, layer->parts[i].host);
         qn_free(layer->parts[i].places);
         qn_free(layer->parts[i].sums);
     }
@@ -435,14 +455,35 @@ void qn_residency_take(qn_residency *r, const char *weight, const unsigned char 
     }
 }
 
+unsigned char *qn_residency_room(const qn_residency *r, const char *weight) {
+    qn_pool_layer *layer;
+    int index;
+    const qn_layer_part *part = find_part(&layer, &index, r, weight);
+    return part ? part->host : NULL;
+}
+
+void qn_residency_fill(qn_residency *r, const char *weight) {
+    qn_pool_layer *layer;
+    int index;
+    const qn_layer_part *part = find_part(&layer, &index, r, weight);
+    for (int32_t s = 0; part && s < r->n_slots; s++) {
+        const int32_t expert = layer->slots[s].expert;
+        if (expert >= 0)
+            r->device->kind->write(r->device, place_in(layer, s, index),
+                                   part->host + expert * part->bytes, (size_t)part->bytes);
+    }
+}
+
 qn_status qn_residency_start(qn_residency *r, qn_file *file, qn_err *err) {
     for (int64_t l = 0; l < r->n_layers; l++) {
         for (int64_t s = 0; s < r->n_slots; s++) {
             if (r->layers[l].slots[s].expert >= 0) r->layers[l].slots[s].state = QN_SLOT_READY;
         }
     }
-    r->file = *file;
-    *file = (qn_file){.fd = -1};
+    if (file) {
+        r->file = *file;
+        *file = (qn_file){.fd = -1};
+    }
     r->has_reader = qn_thread_start(&r->reader, reader_main, r);
     if (r->has_reader) return QN_OK;
     return QN_FAIL(err, MEMORY, "cannot start the reader of experts: out of memory or of threads");
@@ -453,5 +494,16 @@ const qn_pager *qn_residency_pager(const qn_residency *r) { return &r->pager; }
 int64_t qn_residency_bytes(const qn_residency *r) {
     int64_t bytes = 0;
     for (int64_t l = 0; l < r->n_layers; l++) bytes += r->layers[l].slot_bytes * r->n_slots;
+    return bytes;
+}
+
+int64_t qn_residency_host_bytes(const qn_residency *r) {
+    int64_t bytes = 0;
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        for (int i = 0; i < QN_EXPERT_PARTS; i++) {
+            const qn_layer_part *part = &r->layers[l].parts[i];
+            if (part->host) bytes += part->bytes * r->layers[l].n_experts;
+        }
+    }
     return bytes;
 }

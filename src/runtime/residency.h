@@ -6,6 +6,9 @@
 // the step does not need, the one that was used least. What the experts compute does not depend on
 // when they came: results are those of a model that is in memory as a whole.
 //
+// The pools of a device with memory of its own lie there, and all experts in this process's memory,
+// which takes the place of the file.
+//
 // Use is counted by tokens, older ones counting less. After prefill, and every so many steps, the
 // reader brings back experts that are used more than some that are there.
 //
@@ -42,7 +45,11 @@ bool qn_residency_has(const qn_residency *residency, const char *weight);
 void qn_residency_place(qn_residency *residency, const char *weight, int64_t offset);
 void qn_residency_take(qn_residency *residency, const char *weight, const unsigned char *bytes,
                        int64_t n);
-// Once all weights were taken. Takes over the file.
+// Or, where experts lie in this process's memory: the place of a weight there, to be filled; and
+// then, that it is.
+unsigned char *qn_residency_room(const qn_residency *residency, const char *weight);
+void qn_residency_fill(qn_residency *residency, const char *weight);
+// Once all weights were taken. Takes over the file; NULL: there is none.
 QN_MUST_CHECK qn_status qn_residency_start(qn_residency *residency, qn_file *file, qn_err *err);
 
 const qn_pager *qn_residency_pager(const qn_residency *residency);
@@ -50,7 +57,8 @@ const qn_pager *qn_residency_pager(const qn_residency *residency);
 void qn_residency_begin_step(qn_residency *residency, int64_t rows, int64_t segs);
 QN_MUST_CHECK qn_status qn_residency_end_step(qn_residency *residency, qn_err *err);
 
-int64_t qn_residency_bytes(const qn_residency *residency); // of all pools
+int64_t qn_residency_bytes(const qn_residency *residency);      // of all pools
+int64_t qn_residency_host_bytes(const qn_residency *residency); // of experts behind them
 
 // --- looking at it (residency_stats.c) ---
 

@@ -24,8 +24,9 @@ typedef struct qn_layer_part {
     int64_t bytes;                // of one expert
     int64_t at;                   // in a slot
     const unsigned char **places; // (X)
-    uint64_t *sums;               // (X) XXH3 of each expert's bytes
+    uint64_t *sums;               // (X) XXH3 of each expert's bytes, in the file
     int64_t taken;                // bytes that came before the start
+    unsigned char *host;          // (X) in this process's memory; NULL: experts come from the file
 } qn_layer_part;
 
 typedef struct qn_pool_layer {

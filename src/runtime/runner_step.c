@@ -202,6 +202,14 @@ void qn_runner_bring_rows(const qn_runner_stage *s, const qn_step *step) {
     }
 }
 
+static qn_status finish_stages(qn_runner *r, qn_err *err) {
+    for (size_t i = 0; i < r->engine->n_stages; i++) {
+        qn_runner_bring_rows(&r->stages[i], &r->step);
+        QN_TRY(qn_device_failure(r->stages[i].program->device, err));
+    }
+    return QN_OK;
+}
+
 // Copies come first: the step reads the pages and slots that they fill.
 static qn_status run_step(qn_runner *r, qn_err *err) {
     if (r->team) return qn_runner_team_step(r, err);
@@ -220,11 +228,9 @@ static qn_status run_step(qn_runner *r, qn_err *err) {
     }
     qn_program *last = r->stages[r->engine->n_stages - 1].program;
     last->device->kind->wait(last);
-    for (size_t i = 0; i < r->engine->n_stages; i++) {
-        qn_runner_bring_rows(&r->stages[i], &r->step);
-        QN_TRY(qn_device_failure(r->stages[i].program->device, err));
-    }
-    return residency ? qn_residency_end_step(residency, err) : QN_OK;
+    const qn_status status = finish_stages(r, err);
+    const qn_status brought = residency ? qn_residency_end_step(residency, status ? NULL : err) : 0;
+    return status ? status : brought;
 }
 
 static void look_at_step(qn_runner *r) {

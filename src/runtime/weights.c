@@ -142,6 +142,16 @@ static void drop_block(qn_packs *packs) {
     packs->block = NULL;
 }
 
+// Experts that the device does not have all of wait in this process's memory.
+static qn_status load_experts(const qn_packs *packs, const qn_packs_opts *o,
+                              const qn_pack_item *item, const qn_weight_reader *reader,
+                              qn_err *err) {
+    unsigned char *room = qn_residency_room(o->residency, item->leaf->name);
+    QN_TRY(packs->device->kind->pack_weight(room, packs->device, item->leaf, reader, err));
+    qn_residency_fill(o->residency, item->leaf->name);
+    return QN_OK;
+}
+
 // Loads what is missing; *n_loaded counts.
 static qn_status load_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n_loaded,
                               qn_err *err) {
@@ -151,11 +161,17 @@ static qn_status load_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n
     *n_loaded = 0;
     QN_TRY(take_block(packs, err));
     unsigned char *to = packs->block;
+    for (size_t i = 0; i < packs->items.n; i++)
+        if (packs->items.v[i].is_paged) l.total += packs->items.v[i].bytes;
     QN_TRY(tell(&l, packs->cached, err));
     for (size_t i = 0; i < packs->items.n; i++) {
         qn_pack_item *item = &packs->items.v[i];
         if (item->data) continue;
         l.item = item;
+        if (item->is_paged) {
+            QN_TRY(load_experts(packs, o, item, &reader, err));
+            continue;
+        }
         QN_TRY(packs->device->kind->load_weight(to, packs->device, item->leaf, &reader, err));
         item->data = to;
         to += item->room; // whole pages, as in the file
@@ -364,6 +380,10 @@ static qn_status create_packs(qn_packs **out, const qn_packs_opts *opts, bool wa
     else if (!status)
         status = is_cached ? pack_with_cache(packs, opts, err)
                            : load_missing(packs, opts, &n_loaded, err);
+    if (!status && opts->residency && !is_cached && !wants_own) {
+        packs->bytes += qn_residency_bytes(opts->residency);
+        status = qn_residency_start(opts->residency, NULL, err);
+    }
     if (opts->device->kind->load_end) opts->device->kind->load_end(opts->device);
     if (status) {
         qn_packs_destroy(packs);

@@ -25,7 +25,8 @@ typedef struct qn_packs_opts {
     qn_device *device;       // that the plan is for; must outlive the packs
     const qn_disk *disk;     // NULL: none; warns of what cannot be used or written
     // Keeps some of the experts: their weights are not loaded here but given to it from the file of
-    // the cache folder, which must be there or be written. NULL: all weights are loaded.
+    // the cache folder, which must be there or be written; or, where the device has memory of its
+    // own, from this process's memory. NULL: all weights are loaded.
     qn_residency *residency;
     qn_progress_fn *progress; // bytes as packed; NULL: none
     void *progress_arg;

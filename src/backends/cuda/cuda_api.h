@@ -10,7 +10,7 @@
 
 // Changes with this file, cuda_task.h and cuda_kernels.def: a plug-in of another version is not
 // used.
-enum { QN_CUDA_API_VERSION = 5 };
+enum { QN_CUDA_API_VERSION = 6 };
 
 // Kernels by number.
 typedef enum qn_cuda_kernel {

@@ -64,6 +64,13 @@ void qn_cuda_pack(unsigned char *to, const unsigned char *from, const qn_plan_le
 QN_MUST_CHECK qn_status qn_cuda_load_weight(void *to, qn_device *device, const qn_plan_leaf *leaf,
                                             const qn_weight_reader *reader, qn_err *err);
 void qn_cuda_load_end(qn_device *device);
+QN_MUST_CHECK qn_status qn_cuda_alloc_host(void **out, qn_device *device, size_t bytes,
+                                           qn_err *err);
+void qn_cuda_free_host(qn_device *device, void *at);
+QN_MUST_CHECK qn_status qn_cuda_pack_weight(void *host, qn_device *device, const qn_plan_leaf *leaf,
+                                            const qn_weight_reader *reader, qn_err *err);
+QN_MUST_CHECK qn_status qn_cuda_bring(qn_device *device, void *to, const void *host, size_t bytes,
+                                      qn_err *err);
 
 void qn_cuda_write(qn_device *device, void *to, const void *host, size_t bytes);
 void qn_cuda_read(qn_device *device, void *host, const void *from, size_t bytes);

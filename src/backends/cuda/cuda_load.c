@@ -26,8 +26,10 @@ typedef struct loading {
     qn_cuda_device *device;
     const qn_plan_leaf *leaf;
     const qn_weight_reader *reader;
-    qn_cuda_layout layout;
+    qn_cuda_layout layout; // of a part of the weight that lies by itself
     unsigned char *to;
+    bool is_here; // in this process's memory
+    int64_t n_parts, part_pieces;
     int64_t piece;        // values
     int64_t end;          // of the round's pieces
     _Atomic int64_t next; // piece
@@ -95,18 +97,25 @@ static qn_status read_values(const loading *l, void *to, int64_t first, int64_t 
     return r->read_f32(r->arg, to, first, n, err);
 }
 
+// Values of the weight before piece `index`.
+static int64_t first_of(const loading *l, int64_t index) {
+    const int64_t in_part = qn_min(index % l->part_pieces * l->piece, l->layout.n);
+    return index / l->part_pieces * l->layout.n + in_part;
+}
+
 static qn_status load_piece(loading *l, int64_t index, int i_lane, qn_err *err) {
     qn_cuda_device *d = l->device;
     lane *a = &d->lanes->all[i_lane];
-    const int64_t first = index * l->piece, n = qn_min(l->layout.n - first, l->piece);
+    const int64_t first = first_of(l, index), n = first_of(l, index + 1) - first;
     const size_t bytes = (size_t)qn_cuda_card_bytes(l->leaf, n);
     const size_t raw = l->layout.is_packed ? bytes : 0;
-    QN_TRY(check(d, d->api->sent(d->stream, i_lane), err));
-    QN_TRY(make_room(a, d, raw, bytes, err));
-    QN_TRY(read_values(l, raw ? a->raw : a->host, first, n, err));
-    if (raw) qn_cuda_pack(a->host, a->raw, l->leaf, &l->layout, n);
     unsigned char *to = l->to + qn_cuda_card_bytes(l->leaf, first);
-    return check(d, d->api->send(d->stream, i_lane, to, a->host, bytes), err);
+    if (!l->is_here) QN_TRY(check(d, d->api->sent(d->stream, i_lane), err));
+    QN_TRY(make_room(a, d, raw, l->is_here ? 0 : bytes, err));
+    unsigned char *host = l->is_here ? to : a->host;
+    QN_TRY(read_values(l, raw ? a->raw : host, first, n, err));
+    if (raw) qn_cuda_pack(host, a->raw, l->leaf, &l->layout, n);
+    return l->is_here ? QN_OK : check(d, d->api->send(d->stream, i_lane, to, host, bytes), err);
 }
 
 // Pieces until none is left, or one has failed.
@@ -123,7 +132,8 @@ static void work(void *arg, int64_t worker) {
         status = load_piece(l, piece, (int)worker * TURNS + turn, why);
     }
     for (int turn = 0; turn < TURNS; turn++) {
-        if (!has_sent[turn]) continue; // else its memory is not free before it has come
+        if (!has_sent[turn] || l->is_here)
+            continue; // else its memory is not free before it has come
         const int error = d->api->sent(d->stream, (int)worker * TURNS + turn);
         if (!status) status = check(d, error, why);
     }
@@ -147,12 +157,12 @@ static qn_status load_round(loading *l, int64_t first, int64_t end, qn_err *err)
 }
 
 static qn_status load_rounds(loading *l, qn_err *err) {
-    const int64_t n_pieces = (l->layout.n + l->piece - 1) / l->piece;
+    const int64_t n_pieces = l->n_parts * l->part_pieces;
     const int64_t bytes = qn_max(qn_cuda_card_bytes(l->leaf, l->piece), 1);
     const int64_t round = qn_max(ROUND_BYTES / bytes, 1);
     for (int64_t first = 0; first < n_pieces; first += round) {
         const int64_t end = qn_min(first + round, n_pieces);
-        const int64_t from = first * l->piece, to = qn_min(end * l->piece, l->layout.n);
+        const int64_t from = first_of(l, first), to = first_of(l, end);
         QN_TRY(load_round(l, first, end, err));
         if (l->reader->progress)
             QN_TRY(l->reader->progress(
@@ -170,15 +180,66 @@ static qn_status finish_stream(qn_cuda_device *d, qn_err *err) {
     return qn_cuda_failure(&d->head, err);
 }
 
-qn_status qn_cuda_load_weight(void *to, qn_device *device, const qn_plan_leaf *leaf,
-                              const qn_weight_reader *reader, qn_err *err) {
-    qn_cuda_device *d = qn_cuda_own(device);
-    loading l = {.device = d, .leaf = leaf, .reader = reader, .to = to};
-    QN_TRY(qn_cuda_layout_of(&l.layout, leaf, err));
-    const int64_t bytes = qn_max(qn_cuda_card_bytes(leaf, l.layout.together), 1);
-    l.piece = l.layout.together * qn_max(PIECE_BYTES / bytes, 1);
+// Begins with what is known of the leaf: `part` is it, or one of the parts that lie by themselves.
+static qn_status load_parts(loading *l, const qn_plan_leaf *part, qn_err *err) {
+    qn_cuda_device *d = l->device;
+    QN_TRY(qn_cuda_layout_of(&l->layout, part, err));
+    const int64_t bytes = qn_max(qn_cuda_card_bytes(part, l->layout.together), 1);
+    l->piece = l->layout.together * qn_max(PIECE_BYTES / bytes, 1);
+    l->part_pieces = qn_max((l->layout.n + l->piece - 1) / l->piece, 1);
     if (!d->lanes) d->lanes = qn_alloc(1, sizeof *d->lanes);
     if (!d->lanes) return QN_NOMEM(err, "weights of device cuda");
     QN_TRY(finish_stream(d, err));
-    return load_rounds(&l, err);
+    return load_rounds(l, err);
+}
+
+qn_status qn_cuda_load_weight(void *to, qn_device *device, const qn_plan_leaf *leaf,
+                              const qn_weight_reader *reader, qn_err *err) {
+    loading l = {
+        .device = qn_cuda_own(device), .leaf = leaf, .reader = reader, .to = to, .n_parts = 1};
+    return load_parts(&l, leaf, err);
+}
+
+// --- experts in this process's memory ------------------------------------------------------------
+
+qn_status qn_cuda_alloc_host(void **out, qn_device *device, size_t bytes, qn_err *err) {
+    qn_cuda_device *d = qn_cuda_own(device);
+    size_t available;
+    pthread_mutex_lock(&d->lock);
+    const bool is_taken = qn_cuda_take(out, d, d->api->alloc_host, bytes, &available);
+    pthread_mutex_unlock(&d->lock);
+    if (is_taken) return QN_OK;
+    QN_TRY(qn_cuda_failure(device, err));
+    return QN_FAIL(err, LIMIT, "this machine has no %zu bytes of memory that device cuda:%d reads",
+                   bytes, d->index);
+}
+
+void qn_cuda_free_host(qn_device *device, void *at) {
+    qn_cuda_device *d = qn_cuda_own(device);
+    pthread_mutex_lock(&d->lock);
+    if (at) d->api->free_host(d->stream, at);
+    pthread_mutex_unlock(&d->lock);
+}
+
+qn_status qn_cuda_pack_weight(void *host, qn_device *device, const qn_plan_leaf *leaf,
+                              const qn_weight_reader *reader, qn_err *err) {
+    loading l = {.device = qn_cuda_own(device),
+                 .leaf = leaf,
+                 .reader = reader,
+                 .to = host,
+                 .is_here = true,
+                 .n_parts = leaf->shape.dims[0].n};
+    qn_plan_leaf part = *leaf;
+    part.shape.dims[0].n = 1;
+    return load_parts(&l, &part, err);
+}
+
+// Without the lock, which the step that waits for it has.
+qn_status qn_cuda_bring(qn_device *device, void *to, const void *host, size_t bytes, qn_err *err) {
+    qn_cuda_device *d = qn_cuda_own(device);
+    int error = d->api->send(d->stream, 0, to, host, bytes);
+    if (!error) error = d->api->sent(d->stream, 0);
+    if (!error) return QN_OK;
+    return QN_FAIL(err, IO, "device cuda:%d (%s): bringing an expert: %s", d->index, d->card.name,
+                   d->api->explain(error));
 }

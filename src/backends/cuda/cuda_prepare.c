@@ -93,7 +93,7 @@ static qn_status init_plan(qn_cuda_program *x, qn_cuda_plan *p, const qn_program
         p->calls[i].task.is_tensor = x->is_tensor;
         ask_room(x, &p->calls[i]);
     }
-    return QN_OK;
+    return qn_cuda_bind_experts(x, p, from, err);
 }
 
 static void place_buffer(const qn_cuda_program *x, const qn_cuda_plan *p, qn_cuda_operand *to,
@@ -219,6 +219,19 @@ static int64_t room_bytes(const qn_cuda_program *x) {
     return words * (int64_t)sizeof *x->room;
 }
 
+static size_t places_bytes(const qn_cuda_program *x) {
+    return (size_t)x->most_experts * QN_CUDA_MATRICES * sizeof *x->places;
+}
+
+static qn_status take_places(qn_cuda_program *x, qn_err *err) {
+    void *places = NULL;
+    const qn_status status =
+        x->head.device->kind->alloc(&places, x->head.device, places_bytes(x), err);
+    if (status) return qn_err_prefix(err, status, "places of experts");
+    x->places = places;
+    return QN_OK;
+}
+
 static qn_status take_memory(qn_cuda_program *x, qn_err *err) {
     qn_device *device = x->head.device;
     void *arena = NULL, *fixed = NULL, *room = NULL;
@@ -235,10 +248,12 @@ static qn_status take_memory(qn_cuda_program *x, qn_err *err) {
         x->room = (float *)room + QN_CUDA_COUNTERS;
     }
     QN_TRY(take_message(x, err));
+    if (x->most_experts) QN_TRY(take_places(x, err));
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         qn_cuda_plan *p = &x->plans[i];
         if (!p->plan) continue;
         place_operands(x, p);
+        qn_cuda_place_experts(x, p);
         upload_consts(x, p);
         QN_TRY(take_outputs(x, p, err));
     }
@@ -278,6 +293,7 @@ static void release_plan(qn_cuda_plan *p) {
     qn_free(p->consts);
     qn_free(p->outputs);
     qn_free(p->bindings);
+    qn_cuda_free_experts(p);
 }
 
 void qn_cuda_release(qn_program *program) {
@@ -294,6 +310,7 @@ void qn_cuda_release(qn_program *program) {
     if (x->arena) d->api->free(d->stream, x->arena);
     if (x->fixed) d->api->free(d->stream, x->fixed);
     if (x->counters) d->api->free(d->stream, x->counters);
+    if (x->places) d->api->free(d->stream, (void *)x->places);
     pthread_mutex_unlock(&d->lock);
     qn_free(x);
 }
@@ -301,7 +318,8 @@ void qn_cuda_release(qn_program *program) {
 qn_program_size qn_cuda_measure(const qn_program *program) {
     const qn_cuda_program *x = qn_cuda_program_own(program);
     qn_program_size size = {.arena = x->arena_bytes,
-                            .scratch = x->fixed_bytes + (int64_t)x->first_bytes + room_bytes(x)};
+                            .scratch = x->fixed_bytes + (int64_t)x->first_bytes + room_bytes(x) +
+                                       (int64_t)places_bytes(x)};
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         if (x->plans[i].plan)
             size.tables += (int64_t)(x->plans[i].plan->n_calls * sizeof *x->plans[i].calls);

@@ -100,13 +100,6 @@ static void send_inputs(qn_cuda_program *x) {
     }
 }
 
-static void launch_call(const qn_cuda_program *x, const qn_cuda_call *call) {
-    qn_cuda_device *d = qn_cuda_card_of(x);
-    if (!d->error && call->task.rows > 0)
-        (void)qn_cuda_check(d, d->api->launch(d->stream, call->kernel, &call->task),
-                            qn_cuda_backends[0].kernels[call->kernel]);
-}
-
 // Before a call, and after the last; of a plan with more calls than marks, of the first ones.
 static void take_time(const qn_cuda_program *x, size_t call) {
     qn_cuda_device *d = qn_cuda_card_of(x);
@@ -114,16 +107,38 @@ static void take_time(const qn_cuda_program *x, size_t call) {
         (void)qn_cuda_check(d, d->api->mark(d->stream, (int)call), "taking times");
 }
 
-// False: it was stopped.
-static bool launch_all(qn_cuda_program *x) {
+void qn_cuda_launch_call(const qn_cuda_program *x, size_t i) {
+    qn_cuda_device *d = qn_cuda_card_of(x);
+    const qn_cuda_call *call = &x->now->calls[i];
+    take_time(x, i);
+    if (!d->error && call->task.rows > 0)
+        (void)qn_cuda_check(d, d->api->launch(d->stream, call->kernel, &call->task),
+                            qn_cuda_backends[0].kernels[call->kernel]);
+}
+
+// Calls one after the other; those that read experts as these come. False: it was stopped.
+static bool launch_calls(qn_cuda_program *x) {
     const qn_cuda_plan *p = x->now;
+    const qn_cuda_paged *paged = p->paged, *end = paged + p->n_paged;
     for (size_t i = 0; i < p->plan->n_calls; i++) {
         if (x->go_on && !x->go_on(x->go_on_arg)) return false;
-        take_time(x, i);
-        launch_call(x, &p->calls[i]);
+        if (paged == end || i != paged->first) {
+            qn_cuda_launch_call(x, i);
+            continue;
+        }
+        if (!qn_cuda_run_experts(x, paged)) return false;
+        i = paged++->end - 1;
     }
     take_time(x, p->plan->n_calls);
     return true;
+}
+
+static bool launch_all(qn_cuda_program *x) {
+    qn_cuda_device *d = qn_cuda_card_of(x);
+    const bool is_whole = launch_calls(x);
+    if (!x->begun) return is_whole;
+    if (!d->error) (void)qn_cuda_check(d, d->api->wait(d->stream), "computing experts");
+    return qn_cuda_end_experts(x) && is_whole;
 }
 
 // The binding of the step's sizes; the one that was used longest ago makes room for a new one.
@@ -161,7 +176,7 @@ void qn_cuda_run(qn_program *program) {
     pthread_mutex_lock(&d->lock);
     x->started = qn_clock();
     send_inputs(x);
-    qn_cuda_binding *b = x->is_timed ? NULL : find_binding(x);
+    qn_cuda_binding *b = x->is_timed || x->now->n_paged ? NULL : find_binding(x);
     const bool is_known = b && b->last_use;
     if (b) b->last_use = x->n_steps;
     x->n_hits += is_known;
@@ -178,7 +193,7 @@ void qn_cuda_run_call(qn_program *program, size_t call) {
     qn_cuda_device *d = qn_cuda_card_of(x);
     pthread_mutex_lock(&d->lock);
     if (call == 0) send_inputs(x);
-    launch_call(x, &x->now->calls[call]);
+    qn_cuda_launch_call(x, call);
     if (!d->error) (void)qn_cuda_check(d, d->api->wait(d->stream), "running a call");
     pthread_mutex_unlock(&d->lock);
 }

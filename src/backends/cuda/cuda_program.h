@@ -38,6 +38,17 @@ typedef struct qn_cuda_binding {
     qn_cuda_graph *graph;
 } qn_cuda_binding;
 
+// An op whose experts are brought: its calls that read them, and where the matrices of each expert
+// lie, gate, up and down.
+enum { QN_CUDA_MATRICES = 3 };
+
+typedef struct qn_cuda_paged {
+    size_t first, end; // of the calls
+    int32_t layer;     // of the pager
+    int64_t n_experts;
+    const unsigned char *const *places[QN_CUDA_MATRICES]; // (n_experts)
+} qn_cuda_paged;
+
 typedef struct qn_cuda_plan {
     const qn_plan *plan; // NULL: none
     qn_cuda_call *calls;
@@ -48,6 +59,13 @@ typedef struct qn_cuda_plan {
     qn_cuda_output *outputs;
     qn_cuda_binding *bindings; // (capacity)
     int capacity;
+    // Experts that are brought (cuda_experts.c).
+    const qn_pager *pager; // NULL: all are there
+    qn_cuda_paged *paged;  // (n_paged), in order
+    size_t n_paged;
+    unsigned char *chosen;       // rows of ids, as they lie on the card
+    int32_t *wanted;             // (3, most_experts): ids, rows of each, ids of a group
+    const unsigned char **table; // (QN_CUDA_MATRICES, most_experts) of a group
 } qn_cuda_plan;
 
 typedef struct qn_cuda_program {
@@ -62,6 +80,9 @@ typedef struct qn_cuda_program {
     float *room; // on the card: of one call at a time
     int64_t room_floats;
     uint32_t *counters;               // before the room; NULL: there is none
+    int64_t most_experts;             // of an op whose experts are brought; 0: there is none
+    const unsigned char **places;     // on the card: (QN_CUDA_MATRICES, most_experts)
+    const qn_pager *begun;            // whose last group was not given back yet; NULL: none
     unsigned char *message, *on_card; // a step: qn_step, then the message
     size_t message_bytes, used_bytes;
     size_t first_bytes; // room for a step that is taken at once
@@ -93,7 +114,19 @@ static inline int64_t qn_cuda_round_cached(int64_t cached) {
 // Call i of a plan as a task (cuda_bind.c).
 QN_MUST_CHECK qn_status qn_cuda_bind_call(qn_cuda_program *x, qn_cuda_plan *p,
                                           const qn_program_plan *from, size_t i, qn_err *err);
+// Launches call i of the begun plan, with the lock (cuda_program.c).
+void qn_cuda_launch_call(const qn_cuda_program *x, size_t i);
 // Room for a step of so many bytes, with the lock (cuda_prepare.c).
 bool qn_cuda_make_room(qn_cuda_program *x, size_t bytes);
+
+// Experts that are brought (cuda_experts.c): lists the ops that have them; points these to the table
+// on the card; runs one, with the lock; gives back the last group when the card is done with it.
+// False: an expert could not be brought, or the card has failed.
+QN_MUST_CHECK qn_status qn_cuda_bind_experts(qn_cuda_program *x, qn_cuda_plan *p,
+                                             const qn_program_plan *from, qn_err *err);
+void qn_cuda_place_experts(const qn_cuda_program *x, qn_cuda_plan *p);
+bool qn_cuda_run_experts(qn_cuda_program *x, const qn_cuda_paged *paged);
+bool qn_cuda_end_experts(qn_cuda_program *x);
+void qn_cuda_free_experts(qn_cuda_plan *p);
 
 #endif

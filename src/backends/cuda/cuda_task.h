@@ -102,6 +102,9 @@ typedef struct qn_cuda_operand {
     int32_t is_weight; // `parts` rows of `width` numbers of this type
     int32_t is_tiled;  // they lie in tiles
     int32_t unused;
+    // Of experts that are brought (cuda_experts.c): where each one's matrix of `parts` rows lies,
+    // on the card; NULL where it is not to be computed now. NULL: all lie one after the other.
+    const unsigned char *const *places;
 } qn_cuda_operand;
 
 // A call of a plan in a step.

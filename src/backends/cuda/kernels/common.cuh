@@ -126,6 +126,15 @@ static inline int count_weights(const Task *task) {
     return n;
 }
 
+// Matrix i of a weight with one for each expert, of n rows: it begins at row `first` of the result.
+// Without data it is not to be computed now.
+static __device__ inline Operand matrix_of(const Operand &w, int64_t i, int64_t n, int64_t *first) {
+    Operand matrix = w;
+    *first = w.places ? 0 : i * n;
+    if (w.places) matrix.data = (unsigned char *)w.places[i];
+    return matrix;
+}
+
 // An input that comes with the step, or lies in memory. NULL: absent.
 static __device__ inline const unsigned char *input_at(const Task &t, int i, int64_t r) {
     const Operand &x = t.in[i];

@@ -110,8 +110,10 @@ static __global__ void __launch_bounds__(FEW_THREADS, 3)
     const int64_t tile0 = blockIdx.x * (int64_t)per;
     const int64_t expert = ((const int32_t *)row_at(t.temp[0], r))[choice];
     const int k = tile_of_warp(2 * per);
-    const int64_t mine = expert * (out.width / QN_CUDA_TILE) + tile0 + k / 2;
-    const Share share = share_of(t.in[2 + k % 2], mine, 2 * per);
+    int64_t first;
+    const Operand w = matrix_of(t.in[2 + k % 2], expert, out.width, &first);
+    if (!w.data) return;
+    const Share share = share_of(w, first / QN_CUDA_TILE + tile0 + k / 2, 2 * per);
     const unsigned char *x[1] = {row_at(t.in[0], r)};
     const float *part = multiply<1>(share, 2 * per, k, x);
     finish<1>(per, 1, [&](int, int tile, int o) {
@@ -130,7 +132,10 @@ static __global__ void __launch_bounds__(FEW_THREADS, 3)
     const int64_t tile0 = blockIdx.x * (int64_t)per;
     const int64_t expert = ((const int32_t *)row_at(t.temp[0], r))[choice];
     const int k = tile_of_warp(per);
-    const Share share = share_of(t.in[4], expert * (out.width / QN_CUDA_TILE) + tile0 + k, per);
+    int64_t first;
+    const Operand w = matrix_of(t.in[4], expert, out.width, &first);
+    if (!w.data) return;
+    const Share share = share_of(w, first / QN_CUDA_TILE + tile0 + k, per);
     const unsigned char *x[1] = {part_at(t.temp[3], r, choice)};
     const float *part = multiply<1>(share, per, k, x);
     finish<1>(per, 1, [&](int, int tile, int o) {

@@ -148,11 +148,15 @@ static __global__ void experts_up_rows(const __grid_constant__ Task t) {
     if (o >= out.width) return;
     for (int64_t i = blockIdx.y; i < n; i += gridDim.y) {
         const int64_t r = i / out.parts, k = i % out.parts;
-        const int64_t row = ((const int32_t *)row_at(t.temp[0], r))[k] * out.width + o;
+        const int64_t expert = ((const int32_t *)row_at(t.temp[0], r))[k];
         const unsigned char *at = row_at(x, r);
+        int64_t first;
+        const Operand of_gate = matrix_of(gate, expert, out.width, &first);
+        const Operand of_up = matrix_of(up, expert, out.width, &first);
+        if (!of_gate.data) continue;
         float a, b;
-        dot_rows<1>(&a, &at, x.form, weight_row(gate, row), gate.width);
-        dot_rows<1>(&b, &at, x.form, weight_row(up, row), up.width);
+        dot_rows<1>(&a, &at, x.form, weight_row(of_gate, first + o), gate.width);
+        dot_rows<1>(&b, &at, x.form, weight_row(of_up, first + o), up.width);
         if (threadIdx.x % WARP == 0)
             ((float *)part_at(out, r, k))[o] = activate(a, t.attrs.act) * b;
     }
@@ -172,10 +176,13 @@ static __global__ void experts_down_rows(const __grid_constant__ Task t) {
     if (o >= out.width) return;
     for (int64_t i = blockIdx.y; i < n; i += gridDim.y) {
         const int64_t r = i / out.parts, k = i % out.parts;
-        const int64_t row = ((const int32_t *)row_at(t.temp[0], r))[k] * out.width + o;
+        const int64_t expert = ((const int32_t *)row_at(t.temp[0], r))[k];
         const unsigned char *at = part_at(x, r, k);
+        int64_t first;
+        const Operand of_down = matrix_of(down, expert, out.width, &first);
+        if (!of_down.data) continue;
         float y;
-        dot_rows<1>(&y, &at, x.form, weight_row(down, row), down.width);
+        dot_rows<1>(&y, &at, x.form, weight_row(of_down, first + o), down.width);
         if (threadIdx.x % WARP == 0) ((float *)part_at(out, r, k))[o] = y;
     }
 }
