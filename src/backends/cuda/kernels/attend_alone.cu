@@ -4,7 +4,7 @@
 // positions are on their way meanwhile. The sums are those of attend_tensor.cu.
 #include "tensor_blocks.cuh"
 
-constexpr int WARPS = THREADS / WARP, HEADS = 8, STAGES = 3;
+constexpr int WARPS = THREADS / WARP, HEADS = 8, STAGES = 2;
 constexpr int SCORES = BLOCK + 8; // of a head, so that heads are in different banks
 
 template <int HEAD> struct Alone {
@@ -190,7 +190,7 @@ static __device__ inline void attend_row(Sums<HEAD> &sums, const Task &t, const 
 
 // Grid: heads of keys and values, in pieces of 8 query heads; rows.
 template <int HEAD>
-static __global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, 3)
     attend_alone(const __grid_constant__ Task t, const __grid_constant__ Attention a) {
     extern __shared__ __align__(16) unsigned char alone_shared[];
     admit_next();
