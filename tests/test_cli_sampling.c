@@ -32,7 +32,10 @@ static qn_status parse(qn_call *call, const char *const *words, qn_err *err) {
     size_t n = 0;
     bool wants_help;
     for (; words[n]; n++) typed[n] = (char *)(uintptr_t)words[n];
-    return qn_call_parse(call, &wants_help, &command, typed, n, err);
+    QN_TRY(qn_call_parse(call, &wants_help, &command, typed, n, err));
+    const qn_status status = qn_call_check(call, &command, err);
+    if (status) qn_call_deinit(call, &command);
+    return status;
 }
 
 static void nothing_typed_is_greedy(void **state) {

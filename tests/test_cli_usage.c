@@ -166,6 +166,7 @@ static void test_foreign_options(void **state) {
         {{"bench", DRAFT, "-fa", "1"}, "no option '-fa'; attention is always fused"},
         {{"run", DRAFT, "-nx"}, "no option '-nx'; 'quern help run' lists the options"},
         {{"run", DRAFT, "-pHello"}, "no option '-pHello'"},
+        {{"run", DRAFT, "--conversation"}, "'--conversation'; 'quern run MODEL' chats"},
         {{"run", DRAFT, "--ngl", "auto"}, "--gpu-layers auto: name a GPU"},
         {{"run", DRAFT, "--no_mmap"}, "'--no_mmap'; weights stay in memory"},
         {{"run", DRAFT, "--n-predict", "many"}, "--tokens: 'many', want a whole number"},

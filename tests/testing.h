@@ -10,7 +10,27 @@
 
 #include "core/err.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+extern char **environ;
+
+// What the user of this machine keeps for Quern is none of the tests' business.
+__attribute__((constructor)) static void forget_user(void) {
+    static const char prefix[] = "QUERN_";
+    for (char **at = environ; at && *at;) {
+        char name[128];
+        const size_t n = strcspn(*at, "=");
+        const bool is_ours = strncmp(*at, prefix, strlen(prefix)) == 0 && n < sizeof name;
+        if (!is_ours) at++;
+        if (!is_ours) continue;
+        memcpy(name, *at, n);
+        name[n] = 0;
+        (void)unsetenv(name); // the next one takes its place
+    }
+    (void)unsetenv("XDG_CONFIG_HOME"), (void)unsetenv("XDG_DATA_HOME");
+    (void)unsetenv("XDG_CACHE_HOME"), (void)setenv("HOME", "/nonexistent", 1);
+}
 
 // The call must succeed; a failure prints the library's message. Expects a local `qn_err err`.
 #define ASSERT_OK(call)                                                                            \

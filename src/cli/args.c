@@ -179,7 +179,8 @@ static take_fn *const takers[] = {
     [QN_OPTION_WORD] = take_word, [QN_OPTION_INTS] = take_ints, [QN_OPTION_WHOLE] = take_whole,
 };
 
-static const char *const flag_words[] = {"on", "off", NULL};
+// By turns on and off.
+static const char *const flag_words[] = {"on", "off", "true", "false", "yes", "no", "1", "0", NULL};
 
 qn_status qn_option_set(void *options, const qn_option *option, const char *text, qn_err *err) {
     void *field = (char *)options + option->offset;
@@ -187,7 +188,7 @@ qn_status qn_option_set(void *options, const qn_option *option, const char *text
     const qn_option as_word = {.name = option->name, .words = flag_words};
     int word;
     QN_TRY(take_word(&word, &as_word, text, err));
-    *(bool *)field = word == 1;
+    *(bool *)field = word % 2 == 1;
     return QN_OK;
 }
 
@@ -286,6 +287,32 @@ void qn_option_clear(void *options, const qn_option *option) {
     memset(field, 0, kinds[option->kind].size);
 }
 
+bool qn_option_is_set(const void *options, const qn_option *option) {
+    const char *field = (const char *)options + option->offset;
+    for (size_t i = 0; i < kinds[option->kind].size; i++) {
+        if (field[i]) return true;
+    }
+    return false;
+}
+
+// --- placeholders --------------------------------------------------------------------------------
+
+qn_operand qn_operand_of(const char *placeholder) {
+    static const struct {
+        const char *name;
+        qn_operand operand;
+    } known[] = {{"MODEL", QN_OPERAND_MODEL},   {"IN", QN_OPERAND_MODEL},
+                 {"FOLDER", QN_OPERAND_FOLDER}, {"DIR", QN_OPERAND_FOLDER},
+                 {"FILE", QN_OPERAND_FILE},     {"TEXTFILE", QN_OPERAND_FILE},
+                 {"OUT", QN_OPERAND_FILE}};
+    const size_t n = placeholder ? strcspn(placeholder, ".") : 0; // FILE.jsonl
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strlen(known[i].name) == n && memcmp(known[i].name, placeholder, n) == 0)
+            return known[i].operand;
+    }
+    return QN_OPERAND_OTHER;
+}
+
 // --- words ---------------------------------------------------------------------------------------
 
 typedef struct reader {
@@ -319,6 +346,23 @@ static const qn_option *find_named(const qn_command *command, const char *word, 
     const qn_foreign *foreign = option ? NULL : qn_foreign_find(command->name, word, n);
     if (!foreign || !foreign->is_same) return option;
     return find_option(command, foreign->ours, strlen(foreign->ours));
+}
+
+qn_named qn_option_find(const qn_command *command, const char *typed, size_t n) {
+    enum { LONGEST = 64 };
+    static const char no[] = "--no-";
+    const size_t size = strlen(no);
+    const bool is_long = n > 2 && n < LONGEST && typed[1] == '-';
+    const bool is_no = is_long && n > size && is_named(no, typed, size);
+    char other[LONGEST + sizeof no];
+    qn_named named = {find_named(command, typed, n), false};
+    if (named.option || !is_long) return named;
+    const char *name = is_no ? typed + size : typed + 2;
+    snprintf(other, sizeof other, "%s%.*s", is_no ? "--" : no, (int)(typed + n - name), name);
+    // Of flags called --no-NAME only ours: other programs' --NAME may be more than its absence.
+    named.option = (is_no ? find_named : find_option)(command, other, strlen(other));
+    named.is_off = named.option != NULL;
+    return named;
 }
 
 // What was probably meant by an option of another program; false: nothing to say.
@@ -372,6 +416,15 @@ static size_t short_name_size(const qn_command *command, const char *word) {
     return is_glued ? 2 : strlen(word);
 }
 
+static qn_status switch_off(qn_call *call, const qn_option *option, const char *word,
+                            size_t name_size, qn_err *err) {
+    if (word[name_size])
+        return QN_FAIL(err, ARGUMENT, "%.*s takes no value, got '%s'", (int)name_size, word,
+                       word + name_size + 1);
+    qn_option_clear(call->options, option);
+    return QN_OK;
+}
+
 // The word at r->at is an option; its value comes after '=', after the letter, or is the next word.
 static qn_status read_option(reader *r, qn_err *err) {
     const char *word = r->words[r->at++];
@@ -379,10 +432,13 @@ static qn_status read_option(reader *r, qn_err *err) {
     const size_t name_size = equals           ? (size_t)(equals - word)
                              : word[1] != '-' ? short_name_size(r->command, word)
                                               : strlen(word);
-    const qn_option *option = find_named(r->command, word, name_size);
+    const qn_named named = qn_option_find(r->command, word, name_size);
+    const qn_option *option = named.option;
     if (!option) return refuse_option(r->command, word, name_size, err);
     const char *value = NULL;
+    r->call->is_given[option - r->command->options] = true;
     if (word[name_size]) value = word + name_size + (word[name_size] == '=');
+    if (named.is_off) return switch_off(r->call, option, word, name_size, err);
     if (!value && option->kind != QN_OPTION_FLAG) {
         if (r->at == r->n)
             return QN_FAIL(err, ARGUMENT, "%s needs a value: %s %s", option->name, option->name,
@@ -430,17 +486,16 @@ static qn_status check_args(const qn_call *call, const qn_command *command, qn_e
 
 qn_status qn_call_parse(qn_call *out, bool *wants_help, const qn_command *command,
                         char *const *words, size_t n, qn_err *err) {
-    qn_call call = {.options = qn_alloc(1, command->options_size)};
+    qn_call call = {.options = qn_alloc(1, command->options_size),
+                    .is_given = qn_alloc(command->n_options, sizeof *call.is_given)};
     reader r = {.command = command,
                 .words = words,
                 .n = n,
                 .call = &call,
                 .args = qn_alloc(n + 1, sizeof *r.args)};
     call.args = r.args;
-    qn_status status = call.options && r.args ? QN_OK : QN_NOMEM(err, "options");
-    if (!status) status = read_words(&r, err);
-    if (!status && !r.wants_help) status = check_args(&call, command, err);
-    if (!status && !r.wants_help && command->check) status = command->check(&call, err);
+    const bool has_room = call.options && call.is_given && r.args;
+    const qn_status status = has_room ? read_words(&r, err) : QN_NOMEM(err, "options");
     if (status) {
         qn_call_deinit(&call, command);
         return status;
@@ -450,10 +505,16 @@ qn_status qn_call_parse(qn_call *out, bool *wants_help, const qn_command *comman
     return QN_OK;
 }
 
+qn_status qn_call_check(const qn_call *call, const qn_command *command, qn_err *err) {
+    QN_TRY(check_args(call, command, err));
+    return command->check ? command->check(call, err) : QN_OK;
+}
+
 void qn_call_deinit(qn_call *call, const qn_command *command) {
     for (size_t i = 0; call->options && i < command->n_options; i++)
         qn_option_clear(call->options, &command->options[i]);
     qn_free(call->options);
+    qn_free(call->is_given);
     qn_free((void *)(uintptr_t)call->args);
     *call = (qn_call){0};
 }

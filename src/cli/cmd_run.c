@@ -1,4 +1,5 @@
 // quern run: one answer, or a conversation.
+#include "cli/args.h"
 #include "cli/converse.h"
 #include "cli/out.h"
 #include "cli/saved.h"
@@ -149,9 +150,22 @@ static bool is_empty(const char *path) {
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
 }
 
+static void drop_default(const qn_call *call, const qn_option *option) {
+    if (!call->is_given[option - qn_cmd_run.options]) qn_option_clear(call->options, option);
+}
+
+// A session has its own settings and its own system message: what was typed replaces them, the
+// user's defaults do not.
+static void drop_defaults(const qn_call *call) {
+    static const char system[] = "--system";
+    const qn_option *option;
+    for (size_t i = 0; (option = qn_live_option(i)); i++) drop_default(call, option);
+    drop_default(call, qn_option_find(&qn_cmd_run, system, strlen(system)).option);
+}
+
 // An existing session is continued; a system message that was typed replaces its own.
 // A session that could not be saved is refused before anything is generated.
-static qn_status resume(qn_talk *t, qn_err *err) {
+static qn_status resume(qn_talk *t, const qn_call *call, qn_err *err) {
     const qn_run_args *args = t->args;
     if (!args->session) return QN_OK;
     if (!t->template)
@@ -159,6 +173,7 @@ static qn_status resume(qn_talk *t, qn_err *err) {
     if (qn_path_is_folder(args->session))
         return QN_FAIL(err, USAGE, "--session: %s is a folder, want a file", args->session);
     const bool is_new = !qn_path_is_file(args->session) || is_empty(args->session);
+    if (!is_new) drop_defaults(call);
     if (!is_new) QN_TRY(qn_saved_read(t, args->session, err));
     if (!is_new && args->session_state) QN_TRY(qn_saved_state_read(t, args->session, err));
     QN_TRY(qn_saved_check(args->session, err));
@@ -186,7 +201,7 @@ static qn_status run_run(const qn_call *call, qn_err *err) {
     if (!t.is_chat) QN_TRY_TO(done, read_prompt(&prompt, args, err));
     t.path = bundled ? bundled : call->args[0];
     QN_TRY_TO(done, qn_talk_open(&t, err));
-    QN_TRY_TO(done, resume(&t, err));
+    QN_TRY_TO(done, resume(&t, call, err));
     QN_TRY_TO(done, t.is_chat ? qn_converse(&t, err) : answer_once(&t, &prompt, err));
     if (args->session_state) QN_TRY_TO(done, qn_saved_state_write(&t, args->session, err));
     QN_TRY_TO(done, qn_expert_report(&args->experts, t.loaded.engine, err));

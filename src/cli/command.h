@@ -58,6 +58,7 @@ typedef struct qn_option {
     const char *const *words; // those of QN_OPTION_WORD, ends with NULL
     const char *none;         // of QN_OPTION_INT: what is the same as not given; NULL: nothing
     const char *initial; // of settings: what counts when it is not given; NULL: "off" or "none"
+    bool is_secret;      // its value is never shown
 } qn_option;
 
 // The row of --threads, the same for every command that computes; `field` of the struct `options`
@@ -73,7 +74,8 @@ typedef struct qn_option {
 typedef struct qn_call {
     const char *const *args; // (n_args) everything but options
     size_t n_args;
-    void *options; // the command's options struct
+    void *options;  // the command's options struct
+    bool *is_given; // (n_options of the command) was among the words, if only as --no-NAME
 } qn_call;
 
 typedef struct qn_command {
@@ -87,6 +89,12 @@ typedef struct qn_command {
     qn_status (*check)(const qn_call *call, qn_err *err); // NULL: nothing to check
     qn_status (*run)(const qn_call *call, qn_err *err);
 } qn_command;
+
+// All of them.
+typedef struct qn_commands {
+    const qn_command *const *items;
+    size_t n;
+} qn_commands;
 
 extern const qn_command qn_cmd_run, qn_cmd_logits, qn_cmd_tokenize, qn_cmd_detokenize,
     qn_cmd_template, qn_cmd_inspect, qn_cmd_graph, qn_cmd_bench, qn_cmd_eval, qn_cmd_compile,

@@ -1,5 +1,11 @@
 #include "cli/help.h"
 
+#include "cli/args.h"
+#include "cli/out.h"
+
+#include "core/file.h"
+#include "core/printable.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +43,28 @@ static void print_option(const qn_option *option, int column) {
     print_wrapped(option->help, column);
 }
 
-void qn_help_command(const qn_command *command) {
+// The value of an option that was not typed, below it: a path is not broken.
+static void print_kept(const qn_option *option, const qn_call *call, const qn_origin *origin,
+                       int column) {
+    enum { LONGEST = 60 };
+    qn_buf value = {0};
+    char shown[LONGEST];
+    if (!origin->where) return;
+    if (option->is_secret)
+        qn_buf_text(&value, "set");
+    else
+        qn_option_print(&value, call->options, option);
+    if (value.size == 0) qn_buf_text(&value, option->kind == QN_OPTION_FLAG ? "off" : "nothing");
+    qn_text_cut(shown, sizeof shown, value.data ? value.data : "");
+    for (char *at = shown; *at; at++)
+        if (*at == '\n') *at = ' ';
+    qn_text_clean(shown);
+    qn_shown where;
+    printf("%*snow %s, from %s\n", column, "", shown, qn_clean(&where, origin->where));
+    qn_buf_deinit(&value);
+}
+
+void qn_help_command(const qn_command *command, const qn_call *call, const qn_user_config *config) {
     static const qn_option help = {.name = "--help", .alias = "-h", .help = "print this"};
     printf("usage: quern %s%s%s [options]\n\n", command->name, *command->args ? " " : "",
            command->args);
@@ -49,7 +76,10 @@ void qn_help_command(const qn_command *command) {
     }
     column += 4;
     printf("\noptions\n");
-    for (size_t i = 0; i < command->n_options; i++) print_option(&command->options[i], column);
+    for (size_t i = 0; i < command->n_options; i++) {
+        print_option(&command->options[i], column);
+        if (config->origins) print_kept(&command->options[i], call, &config->origins[i], column);
+    }
     print_option(&help, column);
     for (const char *at = command->notes; at && *at;) { // one paragraph a line
         putchar('\n');
@@ -59,12 +89,12 @@ void qn_help_command(const qn_command *command) {
     }
 }
 
-void qn_help_all(const qn_command *const *commands, size_t n) {
+void qn_help_all(const qn_commands *commands) {
     printf("Quern %s runs language models: text in, text out, on this machine.\n\n", qn_version());
     printf("usage: quern COMMAND [arguments] [options]\n\ncommands\n");
-    for (size_t i = 0; i < n; i++) {
-        printf("  %-12s", commands[i]->name);
-        print_wrapped(commands[i]->summary, 14);
+    for (size_t i = 0; i < commands->n; i++) {
+        printf("  %-12s", commands->items[i]->name);
+        print_wrapped(commands->items[i]->summary, 14);
     }
     printf("  %-12s%s\n", "help", "This page; 'quern help COMMAND' says more about one of them.");
     printf("\nMODEL is a .gguf file (any part of a split set), a folder with config.json and\n"
@@ -73,9 +103,34 @@ void qn_help_all(const qn_command *const *commands, size_t n) {
            "  quern run MODEL -p \"Why is it so?\"  one answer\n"
            "  quern inspect MODEL                 what is in a file\n"
            "  quern bench MODEL                   how fast it is on this machine\n"
+           "  quern help config                   how defaults of options are kept\n"
            "  quern help switches                 environment variables for debugging\n"
            "  quern --version\n\n"
            "Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage.\n");
+}
+
+qn_status qn_help_config(qn_err *err) {
+    char *path;
+    bool must_exist;
+    QN_TRY(qn_user_config_find(&path, &must_exist, err));
+    printf("Defaults of options, the strongest first: what is typed; variables such as\n"
+           "QUERN_OPT_CACHE_TYPE=q8_0 for --cache-type q8_0; the table of the command in a file;\n"
+           "the keys above the tables, which count for every command that has the option.\n\n"
+           "  temp = 0.7            # --temp 0.7\n"
+           "  context-shift = true  # --context-shift; --no-context-shift switches it off again\n"
+           "  stop = [\"END\", \"###\"]\n\n"
+           "  [serve]\n"
+           "  models = \"~/models\"\n\n"
+           "'quern COMMAND --help' tells the defaults that were changed, and where.\n\n");
+    qn_shown shown;
+    if (path)
+        printf("The file is %s%s.\n", qn_clean(&shown, path),
+               qn_path_is_file(path) ? "" : ", which is not there");
+    else
+        printf("There is no file to read.\n");
+    printf("QUERN_CONFIG=FILE names another, QUERN_CONFIG=none none.\n");
+    qn_free(path);
+    return QN_OK;
 }
 
 void qn_help_switches(void) {

@@ -6,6 +6,7 @@
 #include "cli/out.h"
 #include "cli/split.h"
 #include "cli/terminal.h"
+#include "cli/user_config.h"
 
 #include "core/debug.h"
 #include "core/file.h"
@@ -19,13 +20,14 @@
 
 enum { DONE = 0, FAILED = 1, WRONG_USAGE = 2 };
 
-static const qn_command *const commands[] = {
+static const qn_command *const command_table[] = {
     &qn_cmd_run,        &qn_cmd_serve,    &qn_cmd_logits,  &qn_cmd_embed,    &qn_cmd_tokenize,
     &qn_cmd_detokenize, &qn_cmd_template, &qn_cmd_inspect, &qn_cmd_graph,    &qn_cmd_bench,
     &qn_cmd_eval,       &qn_cmd_compile,  &qn_cmd_convert, &qn_cmd_quantize, &qn_cmd_imatrix,
     &qn_cmd_synth,      &qn_cmd_devices,
 };
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
+enum { N_COMMANDS = sizeof command_table / sizeof *command_table };
+static const qn_commands commands = {command_table, N_COMMANDS};
 
 // If a standard stream was closed by the caller, the next file we open would take its place and get
 // our output. A null device opened the wrong way round keeps the place and fails when it is used.
@@ -57,14 +59,14 @@ static int report(qn_err *err, int code) {
 
 static const qn_command *find_command(const char *name) {
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+        if (strcmp(command_table[i]->name, name) == 0) return command_table[i];
     }
     return NULL;
 }
 
 static int refuse_command(const char *name) {
     const char *names[N_COMMANDS + 2] = {"help", "--version"};
-    for (size_t i = 0; i < N_COMMANDS; i++) names[i + 2] = commands[i]->name;
+    for (size_t i = 0; i < N_COMMANDS; i++) names[i + 2] = command_table[i]->name;
     const char *near = qn_nearest(name, names, N_COMMANDS + 2);
     const char *hint = qn_foreign_hint(QN_PLACE_COMMAND, name, strlen(name));
     qn_err err;
@@ -78,6 +80,8 @@ static int refuse_command(const char *name) {
         (void)QN_FAIL(&err, ARGUMENT, "no command '%s'; 'quern help' lists them", name);
     return report(&err, WRONG_USAGE);
 }
+
+static int run(const qn_command *command, char *const *words, size_t n);
 
 static int finish(int code) {
     qn_err err;
@@ -96,16 +100,19 @@ static int help(char *const *words, size_t n) {
                       words[1]);
         return report(&err, WRONG_USAGE);
     }
+    static char option[] = "--help";
     const qn_command *command = n ? find_command(words[0]) : NULL;
-    if (command)
-        qn_help_command(command);
-    else if (n == 0 || is_help(words[0]))
-        qn_help_all(commands, N_COMMANDS);
+    qn_status status = QN_OK;
+    if (command) return run(command, (char *const[]){option}, 1);
+    if (n == 0 || is_help(words[0]))
+        qn_help_all(&commands);
     else if (strcmp(words[0], "switches") == 0)
         qn_help_switches();
+    else if (strcmp(words[0], "config") == 0)
+        status = qn_help_config(&err);
     else
         return refuse_command(words[0]);
-    return finish(DONE);
+    return status ? report(&err, FAILED) : finish(DONE);
 }
 
 // One line for all variables that look like switches and are none.
@@ -129,29 +136,63 @@ static void warn_of_strays(void) {
                       line.text);
 }
 
+// Options may have their values from elsewhere: then the line says from where, too.
+static int report_call(qn_err *err, int code, const qn_command *command,
+                       const qn_user_config *config) {
+    qn_buf where = {0};
+    if (err->message[0]) qn_user_config_explain(&where, config, command, err->message);
+    if (where.data) qn_text_clean(where.data);
+    if (err->message[0]) qn_print_line("quern: %s%s", err->message, where.data ? where.data : "");
+    qn_buf_deinit(&where);
+    return code;
+}
+
+// Help is there to find out what is wrong with the defaults, too.
+static int print_help(const qn_command *command, const qn_call *call, const qn_user_config *config,
+                      const qn_err *err) {
+    qn_help_command(command, call, config);
+    if (err->status) qn_print_line("quern: warning: %s", err->message);
+    return finish(DONE);
+}
+
+static int run_call(const qn_command *command, const qn_call *call, const qn_user_config *config,
+                    bool is_silent) {
+    qn_err err = {0};
+    bool is_done = false;
+    qn_status status = qn_call_check(call, command, &err);
+    if (status) {
+        const int code = status == QN_MEMORY ? FAILED : WRONG_USAGE;
+        return is_silent ? code : report_call(&err, code, command, config);
+    }
+    if (!is_silent) warn_of_strays();
+    status = qn_ranks_run(&is_done, command, call, &err);
+    if (!status && !is_done) status = command->run(call, &err);
+    if (!status) return finish(DONE);
+    const int code = report_call(&err, status == QN_USAGE ? WRONG_USAGE : FAILED, command, config);
+    // Nothing but Ctrl-C stops a command, but for one on several ranks.
+    if (status == QN_STOPPED && !qn_ranks_stop()) qn_interrupt_die();
+    return code;
+}
+
 static int run(const qn_command *command, char *const *words, size_t n) {
     qn_err err = {0};
     qn_call call = {0};
-    bool wants_help = false, is_done = false;
-    const bool is_silent = qn_ranks_is_silent(words, n);
-    if (qn_call_parse(&call, &wants_help, command, words, n, &err)) {
-        const int wrong = err.status == QN_MEMORY ? FAILED : WRONG_USAGE;
-        return is_silent ? wrong : report(&err, wrong);
-    }
+    qn_user_config config = {0};
+    bool wants_help = false;
     int code = DONE;
-    qn_status status = QN_OK;
-    if (!wants_help && !is_silent) warn_of_strays();
-    if (wants_help) {
-        if (!is_silent) qn_help_command(command);
-    } else {
-        status = qn_ranks_run(&is_done, command, &call, &err);
-        if (!status && !is_done) status = command->run(&call, &err);
-    }
-    if (status) code = report(&err, status == QN_USAGE ? WRONG_USAGE : FAILED);
+    const bool is_silent = qn_ranks_is_silent(words, n);
+    qn_status status = qn_call_parse(&call, &wants_help, command, words, n, &err);
+    if (!status) status = qn_user_config_fill(&config, &call, command, &commands, &err);
+    if (wants_help && call.options)
+        code = is_silent ? DONE : print_help(command, &call, &config, &err);
+    else if (status) // the file of defaults may be missing or damaged
+        code = status == QN_ARGUMENT ? WRONG_USAGE : FAILED;
+    else
+        code = run_call(command, &call, &config, is_silent);
+    if (status && !wants_help && !is_silent) (void)report(&err, code);
     qn_call_deinit(&call, command);
-    // Nothing but Ctrl-C stops a command, but for one on several ranks.
-    if (status == QN_STOPPED && !qn_ranks_stop()) qn_interrupt_die();
-    return finish(code);
+    qn_user_config_deinit(&config);
+    return code;
 }
 
 static int print_version(char *const *words, size_t n) {

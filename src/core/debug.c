@@ -60,17 +60,31 @@ static bool is_switch(const char *variable, size_t size) {
     return false;
 }
 
-const char *qn_switch_stray(size_t *at, size_t *size) {
-    static const char prefix[] = "QN_";
-    for (; environ && environ[*at]; ++*at) {
-        const char *variable = environ[*at];
-        const size_t n = strcspn(variable, "=");
-        if (strncmp(variable, prefix, strlen(prefix)) != 0 || is_switch(variable, n)) continue;
-        ++*at;
-        *size = n;
+// The next variable whose name begins so; its name has *size bytes.
+static const char *next_variable(size_t *at, size_t *size, const char *prefix) {
+    while (environ && environ[*at]) {
+        const char *variable = environ[(*at)++];
+        if (strncmp(variable, prefix, strlen(prefix)) != 0) continue;
+        *size = strcspn(variable, "=");
         return variable;
     }
     return NULL;
+}
+
+const char *qn_switch_stray(size_t *at, size_t *size) {
+    const char *variable;
+    do variable = next_variable(at, size, "QN_");
+    while (variable && is_switch(variable, *size));
+    return variable;
+}
+
+const char qn_option_prefix[] = "QUERN_OPT_";
+
+const char *qn_option_variable(size_t *at, size_t *size) {
+    const char *variable;
+    do variable = next_variable(at, size, qn_option_prefix);
+    while (variable && (!variable[*size] || !variable[*size + 1]));
+    return variable;
 }
 
 static const char *read_variable(const char *name) {
@@ -81,7 +95,9 @@ static const char *read_variable(const char *name) {
 qn_surroundings qn_surroundings_read(void) {
     return (qn_surroundings){.term = read_variable("TERM"),
                              .no_color = read_variable("NO_COLOR"),
-                             .home = read_variable("HOME")};
+                             .home = read_variable("HOME"),
+                             .config_home = read_variable("XDG_CONFIG_HOME"),
+                             .config = read_variable("QUERN_CONFIG")};
 }
 
 qn_launch_marks qn_launch_marks_read(void) {

@@ -24,12 +24,21 @@ const char *qn_switch_stray(size_t *at, size_t *size);
 // What the environment says about the user and the terminal. NULL: not there, or empty. The texts
 // live as long as the environment stays as it is.
 typedef struct qn_surroundings {
-    const char *term;     // TERM: the kind of terminal
-    const char *no_color; // NO_COLOR: colours are not wanted
-    const char *home;     // HOME: the user's folder
+    const char *term;        // TERM: the kind of terminal
+    const char *no_color;    // NO_COLOR: colours are not wanted
+    const char *home;        // HOME: the user's folder
+    const char *config_home; // XDG_CONFIG_HOME: where programs keep settings, else ~/.config
+    const char *config;      // QUERN_CONFIG: the file of defaults of options, or "none"
 } qn_surroundings;
 
 qn_surroundings qn_surroundings_read(void);
+
+// The next variable from *at on (0: the first) that sets the default of an option, as
+// QUERN_OPT_TEMP=0.7; NULL: no more. Its name has *size bytes, '=' and the value follow, which is
+// not empty.
+const char *qn_option_variable(size_t *at, size_t *size);
+// What the names of these begin with.
+extern const char qn_option_prefix[];
 
 // What launchers leave for the processes that they start. NULL: not there, or empty. The texts live
 // as long as the environment stays as it is.
