@@ -15,7 +15,7 @@ STORY  = -p "Tell me a short story." -n 80
 
 # build the program and the library into build/, and those for GPUs and MPI where there is nvcc and MPI
 all: setup
-	$(call build,build,,quern quern_static quern_shared quern_cuda quern_mpi)
+	$(call build,build,,quern quern_static quern_shared quern_cuda quern_mpi pages)
 
 # build, then chat with the bundled model; without a terminal, tell a short story. ARGS="..." replaces the arguments
 run: setup

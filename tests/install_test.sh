@@ -9,7 +9,7 @@ prefix=$work/prefix
 cmake --install "$build" --prefix "$prefix" --strip >"$work/log" || { cat "$work/log"; exit 1; }
 
 # What users install has no debug information, and a licence.
-for file in $(find "$prefix" -name 'libquern*' -type f) $(find "$prefix/bin" -type f 2>/dev/null); do
+for file in $(find "$prefix" -name 'libquern*' ! -name '*.3' -type f) $(find "$prefix/bin" -type f 2>/dev/null); do
     ! readelf -S "$file" | grep -q '\.debug_info' || { echo "$file has debug information"; exit 1; }
 done
 cmp "$source/LICENSE" "$prefix/share/doc/quern/LICENSE"
@@ -45,6 +45,15 @@ for file in "$source"/examples/*.c; do
     name=$(basename "$file" .c)
     case " $tried " in *" $name "*) ;; *) echo "nobody tries examples/$name.c"; exit 1 ;; esac
 done
+
+# Manuals and completion lie where man and the shells look.
+share=$prefix/share
+for file in man/man1/quern.1 man/man1/quern-run.1 man/man3/libquern.3 man/man3/qn_generate.3 \
+    bash-completion/completions/quern zsh/site-functions/_quern fish/vendor_completions.d/quern.fish; do
+    [ -s "$share/$file" ] || { echo "$file is not installed"; exit 1; }
+done
+cmp "$share/bash-completion/completions/quern" "$build/pages/quern.bash"
+[ -f "$share/$(sed -n 's/^\.so /man\//p' "$share/man/man3/qn_generate.3")" ]
 
 # A program finds its plug-ins beside it, or in the folder of libraries.
 for plugin in "$build"/libquern-*.so; do

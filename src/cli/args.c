@@ -295,6 +295,13 @@ bool qn_option_is_set(const void *options, const qn_option *option) {
     return false;
 }
 
+const qn_command *qn_command_find(const qn_commands *commands, const char *name) {
+    for (size_t i = 0; i < commands->n; i++) {
+        if (strcmp(commands->items[i]->name, name) == 0) return commands->items[i];
+    }
+    return NULL;
+}
+
 // --- placeholders --------------------------------------------------------------------------------
 
 qn_operand qn_operand_of(const char *placeholder) {

@@ -36,6 +36,9 @@ bool qn_option_is_set(const void *options, const qn_option *option);
 // QN_OPTION_TEXTS are quoted and separated by a space.
 void qn_option_print(qn_buf *to, const void *options, const qn_option *option);
 
+// The command of that name; NULL: none.
+const qn_command *qn_command_find(const qn_commands *commands, const char *name);
+
 // What a placeholder such as "MODEL" or "OUT.svg" stands for, as far as a shell can complete it.
 typedef enum qn_operand {
     QN_OPERAND_OTHER,

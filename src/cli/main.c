@@ -57,13 +57,6 @@ static int report(qn_err *err, int code) {
     return code;
 }
 
-static const qn_command *find_command(const char *name) {
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(command_table[i]->name, name) == 0) return command_table[i];
-    }
-    return NULL;
-}
-
 static int refuse_command(const char *name) {
     const char *names[N_COMMANDS + 2] = {"help", "--version"};
     for (size_t i = 0; i < N_COMMANDS; i++) names[i + 2] = command_table[i]->name;
@@ -93,26 +86,40 @@ static bool is_help(const char *word) {
     return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-static int help(char *const *words, size_t n) {
+static const qn_topic *find_topic(const char *name) {
+    const qn_topic *topic;
+    for (size_t i = 0; (topic = qn_help_topic(i)) && strcmp(topic->name, name) != 0;) i++;
+    return topic;
+}
+
+static int print_topic(const qn_topic *topic, const char *word) {
     qn_err err;
-    if (n > 1) {
-        (void)QN_FAIL(&err, ARGUMENT, "help: unexpected argument '%s'; usage: quern help [COMMAND]",
-                      words[1]);
+    if (topic->needs_word && !word) {
+        (void)QN_FAIL(&err, ARGUMENT, "help: %s is missing; usage: quern help %s %s", topic->word,
+                      topic->name, topic->word);
         return report(&err, WRONG_USAGE);
     }
+    const qn_status status = topic->print(word, &commands, &err);
+    if (status) return report(&err, status == QN_ARGUMENT ? WRONG_USAGE : FAILED);
+    return finish(DONE);
+}
+
+static int help(char *const *words, size_t n) {
     static char option[] = "--help";
-    const qn_command *command = n ? find_command(words[0]) : NULL;
-    qn_status status = QN_OK;
+    const qn_command *command = n ? qn_command_find(&commands, words[0]) : NULL;
+    const qn_topic *topic = n ? find_topic(words[0]) : NULL;
+    const size_t max = topic && topic->word ? 2 : 1;
+    qn_err err;
+    if (n > max) {
+        (void)QN_FAIL(&err, ARGUMENT, "help: unexpected argument '%s'; usage: quern help [COMMAND]",
+                      words[max]);
+        return report(&err, WRONG_USAGE);
+    }
     if (command) return run(command, (char *const[]){option}, 1);
-    if (n == 0 || is_help(words[0]))
-        qn_help_all(&commands);
-    else if (strcmp(words[0], "switches") == 0)
-        qn_help_switches();
-    else if (strcmp(words[0], "config") == 0)
-        status = qn_help_config(&err);
-    else
-        return refuse_command(words[0]);
-    return status ? report(&err, FAILED) : finish(DONE);
+    if (topic) return print_topic(topic, n > 1 ? words[1] : NULL);
+    if (n > 0 && !is_help(words[0])) return refuse_command(words[0]);
+    qn_help_all(&commands);
+    return finish(DONE);
 }
 
 // One line for all variables that look like switches and are none.
@@ -225,6 +232,6 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (strcmp(argv[1], own[i].name) == 0) return own[i].run(argv + 2, (size_t)argc - 2);
     }
-    const qn_command *command = find_command(argv[1]);
+    const qn_command *command = qn_command_find(&commands, argv[1]);
     return command ? run(command, argv + 2, (size_t)argc - 2) : refuse_command(argv[1]);
 }

@@ -70,14 +70,6 @@ static qn_status read_file(qn_user_config *config, qn_err *err) {
 
 // --- names ---------------------------------------------------------------------------------------
 
-static const qn_command *find_command(const qn_commands *all, const char *name, size_t n) {
-    for (size_t i = 0; i < all->n; i++) {
-        const char *known = all->items[i]->name;
-        if (strlen(known) == n && memcmp(known, name, n) == 0) return all->items[i];
-    }
-    return NULL;
-}
-
 // As it would be typed. False: no option has so long a name.
 static bool type_key(char typed[LONGEST_KEY + 3], const char *key) {
     if (strlen(key) > LONGEST_KEY) return false;
@@ -147,9 +139,7 @@ static qn_status check_name(const reader *r, const kept *item) {
     return is_known ? QN_OK : refuse_key(r, item);
 }
 
-static qn_status refuse_table(const reader *r, const char *name, size_t n, const char *where) {
-    char typed[LONGEST_KEY + 1];
-    snprintf(typed, sizeof typed, "%.*s", (int)(n < LONGEST_KEY ? n : LONGEST_KEY), name);
+static qn_status refuse_table(const reader *r, const char *typed, const char *where) {
     const char **names = qn_alloc(r->all->n, sizeof *names);
     if (!names) return QN_NOMEM(r->err, "names");
     for (size_t i = 0; i < r->all->n; i++) names[i] = r->all->items[i]->name;
@@ -193,7 +183,9 @@ static qn_status keep_variable(reader *r, const char *variable, size_t size) {
 static qn_status keep_entry(reader *r, const qn_toml_entry *entry) {
     const size_t n = strcspn(entry->name, ".");
     const bool is_general = !entry->name[n];
-    const qn_command *command = is_general ? NULL : find_command(r->all, entry->name, n);
+    char table[LONGEST_KEY + 1];
+    snprintf(table, sizeof table, "%.*s", (int)(n < LONGEST_KEY ? n : LONGEST_KEY), entry->name);
+    const qn_command *command = is_general ? NULL : qn_command_find(r->all, table);
     qn_buf where = {0};
     qn_buf_printf(&where, "%s: line %zu", r->config->path, entry->line);
     const kept item = {
@@ -203,7 +195,7 @@ static qn_status keep_entry(reader *r, const qn_toml_entry *entry) {
         .where = where.failed ? NULL : qn_arena_strdup(&r->config->texts, where.data, where.size),
         .value = entry->value};
     qn_buf_deinit(&where);
-    if (item.where && !is_general && !command) return refuse_table(r, entry->name, n, item.where);
+    if (item.where && !is_general && !command) return refuse_table(r, table, item.where);
     return keep(r, &item);
 }
 
