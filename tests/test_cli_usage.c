@@ -199,6 +199,67 @@ static void options_of_other_programs_are_taken(void **state) {
     cli_free(&ours), cli_free(&theirs), cli_free(&plain), cli_free(&raw);
 }
 
+// Every name that is taken, with a value that its option takes, up to --help.
+static void names_of_other_programs_are_known(void **state) {
+    (void)state;
+    static const struct {
+        const char *command, *name, *value;
+    } cases[] = {
+        {"run", "--n-predict", "8"},
+        {"run", "--predict", "8"},
+        {"run", "--max-tokens", "8"},
+        {"run", "--max-new-tokens", "8"},
+        {"run", "num_predict", "8"},
+        {"run", "--temperature", "0.5"},
+        {"run", "--ctx-size", "64"},
+        {"run", "num_ctx", "64"},
+        {"run", "--context-length", "64"},
+        {"run", "num_thread", "2"},
+        {"run", "num_keep", "4"},
+        {"run", "top_k", "4"},
+        {"run", "repeat_last_n", "4"},
+        {"run", "typical_p", "0.5"},
+        {"run", "--top-n-sigma", "1"},
+        {"run", "mirostat_tau", "5"},
+        {"run", "mirostat_eta", "0.1"},
+        {"run", "--repetition-penalty", "1.1"},
+        {"run", "--system-prompt", "a"},
+        {"run", "--ngl", "9"},
+        {"run", "--n-gpu-layers", "9"},
+        {"run", "--model-draft", "a"},
+        {"run", "--draft-n", "4"},
+        {"run", "--chat-template-file", "a"},
+        {"serve", "-to", "60"},
+        {"serve", "--max-model-len", "64"},
+        {"serve", "--max-num-seqs", "4"},
+        {"serve", "--max-num-batched-tokens", "64"},
+        {"serve", "--served-model-name", "a"},
+        {"serve", "--models-dir", "a"},
+        {"serve", "--ssl-keyfile", "a"},
+        {"serve", "--ssl-cert-file", "a"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[64]; // Ollama's have no dashes
+        snprintf(name, sizeof name, "%s%s", *cases[i].name == '-' ? "" : "--", cases[i].name);
+        cli_result r = CLI_RUN(cases[i].command, name, cases[i].value, "--help");
+        if (r.code != 0) fail_msg("%s", r.err);
+        cli_free(&r);
+    }
+}
+
+static void test_wrong_topics(void **state) {
+    (void)state;
+    static const usage_case cases[] = {
+        {{"help", "run", "foo"}, "help: unexpected argument 'foo'"},
+        {{"help", "switches", "foo"}, "help: unexpected argument 'foo'"},
+        {{"help", "completion"}, "bash|zsh|fish is missing; usage: quern help completion"},
+        {{"help", "completion", "ksh"}, "no shell 'ksh', want bash, zsh or fish"},
+        {{"help", "completion", "bash", "foo"}, "help: unexpected argument 'foo'"},
+        {{"help", "manual", "rnu"}, "help manual: no command 'rnu'; 'quern help' lists them"},
+    };
+    assert_refused(cases, sizeof cases / sizeof *cases);
+}
+
 static void test_wrong_usage(void **state) {
     (void)state;
     static const usage_case cases[] = {
@@ -218,12 +279,6 @@ static void test_wrong_usage(void **state) {
         {{"server"}, "no command 'server'; 'quern serve' is it"},
         {{"perplexity"}, "'quern eval MODEL --ppl FILE' does it"},
         {{"-m", "x.gguf", "-p", "hi"}, "the command comes first: quern run MODEL -p TEXT"},
-        {{"help", "run", "foo"}, "help: unexpected argument 'foo'"},
-        {{"help", "switches", "foo"}, "help: unexpected argument 'foo'"},
-        {{"help", "completion"}, "bash|zsh|fish is missing; usage: quern help completion"},
-        {{"help", "completion", "ksh"}, "no shell 'ksh', want bash, zsh or fish"},
-        {{"help", "completion", "bash", "foo"}, "help: unexpected argument 'foo'"},
-        {{"help", "manual", "rnu"}, "help manual: no command 'rnu'; 'quern help' lists them"},
         {{"tokenize", DRAFT, "-p", "hi"}, "the text comes after the model"},
         {{"imatrix", DRAFT, "-f", "x"}, "the file comes after the model"},
         {{"convert", "x", "--outfile", "y"}, "the new file comes after the folder"},
@@ -398,6 +453,8 @@ int main(void) {
         cmocka_unit_test(test_empty_switches),
         cmocka_unit_test(test_foreign_options),
         cmocka_unit_test(options_of_other_programs_are_taken),
+        cmocka_unit_test(names_of_other_programs_are_known),
+        cmocka_unit_test(test_wrong_topics),
         cmocka_unit_test(test_wrong_usage),
         cmocka_unit_test(wrong_options_and_wrong_content),
         cmocka_unit_test(refusals_that_lenience_lifts),

@@ -304,20 +304,19 @@ const qn_command *qn_command_find(const qn_commands *commands, const char *name)
 
 // --- placeholders --------------------------------------------------------------------------------
 
-qn_operand qn_operand_of(const char *placeholder) {
+qn_path_kind qn_path_kind_of(const char *placeholder) {
     static const struct {
         const char *name;
-        qn_operand operand;
-    } known[] = {{"MODEL", QN_OPERAND_MODEL},   {"IN", QN_OPERAND_MODEL},
-                 {"FOLDER", QN_OPERAND_FOLDER}, {"DIR", QN_OPERAND_FOLDER},
-                 {"FILE", QN_OPERAND_FILE},     {"TEXTFILE", QN_OPERAND_FILE},
-                 {"OUT", QN_OPERAND_FILE}};
+        qn_path_kind kind;
+    } known[] = {{"MODEL", QN_PATH_MODEL}, {"IN", QN_PATH_MODEL},  {"FOLDER", QN_PATH_FOLDER},
+                 {"DIR", QN_PATH_FOLDER},  {"FILE", QN_PATH_FILE}, {"TEXTFILE", QN_PATH_FILE},
+                 {"OUT", QN_PATH_FILE}};
     const size_t n = placeholder ? strcspn(placeholder, ".") : 0; // FILE.jsonl
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strlen(known[i].name) == n && memcmp(known[i].name, placeholder, n) == 0)
-            return known[i].operand;
+            return known[i].kind;
     }
-    return QN_OPERAND_OTHER;
+    return QN_PATH_NONE;
 }
 
 // --- words ---------------------------------------------------------------------------------------

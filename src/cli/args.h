@@ -40,13 +40,13 @@ void qn_option_print(qn_buf *to, const void *options, const qn_option *option);
 const qn_command *qn_command_find(const qn_commands *commands, const char *name);
 
 // What a placeholder such as "MODEL" or "OUT.svg" stands for, as far as a shell can complete it.
-typedef enum qn_operand {
-    QN_OPERAND_OTHER,
-    QN_OPERAND_FILE,
-    QN_OPERAND_FOLDER,
-    QN_OPERAND_MODEL
-} qn_operand;
-qn_operand qn_operand_of(const char *placeholder);
+typedef enum qn_path_kind {
+    QN_PATH_NONE,
+    QN_PATH_FILE,
+    QN_PATH_FOLDER,
+    QN_PATH_MODEL
+} qn_path_kind;
+qn_path_kind qn_path_kind_of(const char *placeholder);
 
 // The name of `n` that `typed` most probably meant; NULL if none is near.
 const char *qn_nearest(const char *typed, const char *const *names, size_t n);

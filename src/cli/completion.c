@@ -33,18 +33,18 @@ static bool list_values(char to[LONGEST_LIST], const qn_option *option) {
 }
 
 // What all arguments of a command together may be: a model, any file, a folder or nothing known.
-static qn_operand arguments_of(const qn_command *command) {
-    qn_operand found = QN_OPERAND_OTHER;
+static qn_path_kind arguments_of(const qn_command *command) {
+    qn_path_kind found = QN_PATH_NONE;
     for (const char *at = command->args; *at && *at != '(' && *at != '-';) {
         char name[32] = "";
         at += strspn(at, "[] .");
         const size_t n = strcspn(at, "[] ");
         if (n > 0 && n < sizeof name) memcpy(name, at, n);
-        const qn_operand operand = qn_operand_of(name);
-        if (found == QN_OPERAND_OTHER)
-            found = operand;
-        else if (operand != QN_OPERAND_OTHER && operand != found)
-            found = QN_OPERAND_FILE;
+        const qn_path_kind kind = qn_path_kind_of(name);
+        if (found == QN_PATH_NONE)
+            found = kind;
+        else if (kind != QN_PATH_NONE && kind != found)
+            found = QN_PATH_FILE;
         at += n;
     }
     return found;
@@ -105,10 +105,10 @@ static const char bash_begin[] =
     "    if (( COMP_CWORD == 1 )); then\n"
     "        _quern_words '";
 
-static const char *const bash_operands[] = {[QN_OPERAND_OTHER] = "return",
-                                            [QN_OPERAND_FILE] = "_quern_files",
-                                            [QN_OPERAND_FOLDER] = "_quern_folders",
-                                            [QN_OPERAND_MODEL] = "_quern_models"};
+static const char *const bash_paths[] = {[QN_PATH_NONE] = "return",
+                                         [QN_PATH_FILE] = "_quern_files",
+                                         [QN_PATH_FOLDER] = "_quern_folders",
+                                         [QN_PATH_MODEL] = "_quern_models"};
 
 static void print_bash_value(const qn_option *option) {
     char values[LONGEST_LIST];
@@ -118,7 +118,7 @@ static void print_bash_value(const qn_option *option) {
     if (list_values(values, option))
         printf("_quern_words '%s'", values);
     else
-        printf("%s", bash_operands[qn_operand_of(option->arg)]);
+        printf("%s", bash_paths[qn_path_kind_of(option->arg)]);
     printf("; return ;;\n");
 }
 
@@ -129,7 +129,7 @@ static void print_bash_command(const qn_command *command) {
     printf("        esac\n        options='");
     for (size_t i = 0; (option = option_at(command, i)); i++)
         printf("%s%s", i ? " " : "", option->name);
-    printf("'\n        arguments=%s ;;\n", bash_operands[arguments_of(command)]);
+    printf("'\n        arguments=%s ;;\n", bash_paths[arguments_of(command)]);
 }
 
 static void print_names(const qn_commands *commands, const char *between) {
@@ -186,10 +186,10 @@ static const char zsh_begin[] =
     "    typeset -A opt_args\n"
     "    commands=(\n";
 
-static const char *const zsh_operands[] = {[QN_OPERAND_OTHER] = " ",
-                                           [QN_OPERAND_FILE] = "_files",
-                                           [QN_OPERAND_FOLDER] = "_files -/",
-                                           [QN_OPERAND_MODEL] = "_quern_models"};
+static const char *const zsh_paths[] = {[QN_PATH_NONE] = " ",
+                                        [QN_PATH_FILE] = "_files",
+                                        [QN_PATH_FOLDER] = "_files -/",
+                                        [QN_PATH_MODEL] = "_quern_models"};
 
 static void print_zsh_option(const qn_option *option) {
     const bool is_list = option->kind == QN_OPTION_TEXTS, is_flag = option->kind == QN_OPTION_FLAG;
@@ -211,7 +211,7 @@ static void print_zsh_option(const qn_option *option) {
         if (list_values(values, option))
             printf(":(%s)", values);
         else
-            printf(":%s", zsh_operands[qn_operand_of(option->arg)]);
+            printf(":%s", zsh_paths[qn_path_kind_of(option->arg)]);
     }
     printf("'");
 }
@@ -248,7 +248,7 @@ static void print_zsh(const qn_commands *commands) {
         for (size_t k = 0; (option = option_at(commands->items[i], k)); k++)
             print_zsh_option(option);
         printf(" \\\n            '*:argument:%s' ;;\n",
-               zsh_operands[arguments_of(commands->items[i])]);
+               zsh_paths[arguments_of(commands->items[i])]);
     }
     printf("    esac\n}\n\nif [[ $funcstack[1] == _quern ]]; then\n    _quern \"$@\"\n"
            "else\n    compdef _quern quern\nfi\n");
@@ -279,11 +279,10 @@ static const char fish_begin[] =
     "end\n\n"
     "complete -c quern -f\n";
 
-static const char *const fish_operands[] = {[QN_OPERAND_OTHER] = "",
-                                            [QN_OPERAND_FILE] = " -F",
-                                            [QN_OPERAND_FOLDER] =
-                                                " -a '(__fish_complete_directories)'",
-                                            [QN_OPERAND_MODEL] = " -a '(__quern_models)'"};
+static const char *const fish_paths[] = {[QN_PATH_NONE] = "",
+                                         [QN_PATH_FILE] = " -F",
+                                         [QN_PATH_FOLDER] = " -a '(__fish_complete_directories)'",
+                                         [QN_PATH_MODEL] = " -a '(__quern_models)'"};
 
 static void print_fish_option(const qn_command *command, const qn_option *option) {
     char values[LONGEST_LIST];
@@ -293,20 +292,20 @@ static void print_fish_option(const qn_command *command, const qn_option *option
     if (option->kind != QN_OPTION_FLAG && list_values(values, option))
         printf(" -x -a '%s'", values);
     else if (option->kind != QN_OPTION_FLAG)
-        printf(" -r%s", fish_operands[qn_operand_of(option->arg)]);
+        printf(" -r%s", fish_paths[qn_path_kind_of(option->arg)]);
     printf(" -d '");
     print_quoted(option->help, clause_size(option->help), "\\", "\\'");
     printf("'\n");
 }
 
 static void print_fish_command(const qn_command *command) {
-    const qn_operand operand = arguments_of(command);
+    const qn_path_kind kind = arguments_of(command);
     const qn_option *option;
     printf("\ncomplete -c quern -n __quern_is_first -a %s -d '", command->name);
     print_quoted(command->summary, clause_size(command->summary), "\\", "\\'");
     printf("'\ncomplete -c quern -n __quern_is_help -a %s\n", command->name);
-    if (operand != QN_OPERAND_OTHER)
-        printf("complete -c quern -n '__quern_is %s'%s\n", command->name, fish_operands[operand]);
+    if (kind != QN_PATH_NONE)
+        printf("complete -c quern -n '__quern_is %s'%s\n", command->name, fish_paths[kind]);
     for (size_t i = 0; (option = option_at(command, i)); i++) print_fish_option(command, option);
 }
 

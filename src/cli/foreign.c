@@ -26,6 +26,8 @@ static const char embeds[] = "every model has embeddings, at /v1/embeddings and 
 static const char no_slots[] = "there are no slots; --parallel N limits the answers at a time";
 static const char prefixes[] = "prefixes of earlier prompts are always reused";
 static const char tools_work[] = "reasoning and calls are always told apart from text";
+static const char models_stay[] = "models stay open while memory lasts";
+static const char system_text[] = "--system takes a text: --system \"$(cat FILE)\"";
 static const char colours[] = "terminals get colour, unless NO_COLOR is set";
 
 // What means one thing in one command alone.
@@ -47,6 +49,8 @@ static const struct {
     {"bench", {"-o", "--json", NULL, false}},
     {"bench", {"--output", "--json", NULL, false}},
     {"quantize", {"--type", NULL, type_last, false}},
+    {"serve", {"-to", "--timeout", NULL, true}},
+    {"serve", {"--keep-alive", NULL, models_stay, false}},
     {"serve", {"-a", "--alias", NULL, true}},
     {"serve", {"--served-model-name", "--alias", NULL, true}},
     {"serve", {"--models-dir", "--models", NULL, true}},
@@ -80,10 +84,12 @@ static const qn_foreign rows[] = {
     {"--n-predict", "--tokens", NULL, true},
     {"--predict", "--tokens", NULL, true},
     {"--max-tokens", "--tokens", NULL, true},
+    {"--max-new-tokens", "--tokens", NULL, true},
     {"--num-predict", "--tokens", NULL, true},
     {"--temperature", "--temp", NULL, true},
     {"--ctx-size", "--context", NULL, true},
     {"--num-ctx", "--context", NULL, true},
+    {"--context-length", "--context", NULL, true},
     {"--ctk", "--cache-type", NULL, false},
     {"--ctv", "--cache-type", NULL, false},
     {"-ctk", "--cache-type", NULL, false},
@@ -94,6 +100,7 @@ static const qn_foreign rows[] = {
     {"-ub", "--chunk", "the chunk size of prefill is chosen automatically", false},
     {"--batch-size", "--chunk", "the chunk size of prefill is chosen automatically", false},
     {"--ubatch-size", "--chunk", "the chunk size of prefill is chosen automatically", false},
+    {"--num-batch", "--chunk", "the chunk size of prefill is chosen automatically", false},
     {"-tb", "--threads", NULL, false},
     {"--threads-batch", "--threads", NULL, false},
     {"--num-thread", "--threads", NULL, true},
@@ -101,6 +108,9 @@ static const qn_foreign rows[] = {
     {"-s", "--seed", NULL, true},
     {"-sys", "--system", NULL, true},
     {"--system-prompt", "--system", NULL, true},
+    {"-sysf", NULL, system_text, false},
+    {"--system-prompt-file", NULL, system_text, false},
+    {"--prompt-cache", "--session", NULL, false},
     {"-r", "--stop", NULL, false},
     {"--reverse-prompt", "--stop", NULL, false},
     {"-no-cnv", "--raw", NULL, true},
@@ -115,6 +125,9 @@ static const qn_foreign rows[] = {
     {"--ngl", "--gpu-layers", NULL, true},
     {"--num-gpu", "--gpu-layers", NULL, true},
     {"--n-gpu-layers", "--gpu-layers", NULL, true},
+    {"--gpu", "--gpu-layers", NULL, false},
+    {"--cpu-moe", "--gpu-layers", NULL, false},
+    {"--n-cpu-moe", "--gpu-layers", NULL, false},
     {"--rope-freq-scale", NULL,
      "'--rope-scaling linear --rope-scale X' makes the context X times longer, "
      "which is 1 / that number",
@@ -131,6 +144,7 @@ static const qn_foreign rows[] = {
     {"--model-draft", "--draft", NULL, true},
     {"--draft-n", "--draft-max", NULL, true},
     {"--typical-p", "--typical", NULL, true},
+    {"--top-n-sigma", "--top-nsigma", NULL, true},
     {"--mirostat-eta", "--mirostat-lr", NULL, true},
     {"--mirostat-tau", "--mirostat-ent", NULL, true},
     {"--repetition-penalty", "--repeat-penalty", NULL, true},

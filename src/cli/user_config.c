@@ -214,7 +214,7 @@ static qn_status keep_all(reader *r) {
 // Paths may begin with "~/", which no shell has seen.
 static const char *expand_home(qn_arena *arena, const qn_option *option, const char *text) {
     const char *home = qn_surroundings_read().home;
-    if (qn_operand_of(option->arg) == QN_OPERAND_OTHER || strncmp(text, "~/", 2) != 0 || !home)
+    if (qn_path_kind_of(option->arg) == QN_PATH_NONE || strncmp(text, "~/", 2) != 0 || !home)
         return text;
     char *path = qn_path_join(home, text + 2);
     const char *copy = path ? qn_arena_strdup(arena, path, strlen(path)) : NULL;
