@@ -38,6 +38,8 @@ static const given_file given[] = {
                  "One day a dragon came by, and the mill stood still. Then the miller laughed.\n"},
     {"tasks.jsonl", "{\"skill\": \"sums\", \"prompt\": \"What is 1 + 2?\", \"expected\": [\"3\"], "
                     "\"checker\": \"contains\"}\n"},
+    {"config.toml", "temp = 0.5\nstop = [\"a\", \"b\"]\nlora = \"~/a\"\n[bench]\ndepth = [0, 512]\n"
+                    "[tokenize]\njson = true\n"},
     {"list.gbnf", "root ::= \"- \" [a-z]+ \"\\n\" (\"- \" [a-z]+ \"\\n\")*\n"},
     {"list.jinja", "{% for m in messages %}{{ m.role | upper }}: {{ m.content | trim }}\n"
                    "{% endfor %}{% set ns = namespace(n=1) %}{{ ns.n + 1 }}{{ tools | tojson }}"},
@@ -49,6 +51,7 @@ typedef struct command {
     const char *first[16];  // a command that runs before, with all its memory; none: nothing
     const char *stdin_name; // a given file; NULL: nothing
     bool numbers_vary;      // in what it prints: times and speeds
+    bool has_config;        // "config.toml" is the user's file
     bool records;           // `first` keeps its steps in the file "steps"
 } command;
 
@@ -129,6 +132,12 @@ static const command commands[] = {
     {"synth", .args = {"synth", "tiny-gemma3", "Q8_0", "FOLDER/out.gguf", "-t", "1"},
      .numbers_vary = true},
     {"help", .args = {"help", "run"}},
+    {"help_config_run", .args = {"help", "run"}, .has_config = true},
+    {"help_config_bench", .args = {"help", "bench"}, .has_config = true},
+    {"help_config", .args = {"help", "config"}},
+    {"help_manual", .args = {"help", "manual", "run"}},
+    {"help_completion", .args = {"help", "completion", "zsh"}},
+    {"tokenize_config", .args = {"tokenize", QWEN3, "Hello world"}, .has_config = true},
     {"version", .args = {"--version"}},
 };
 
@@ -232,9 +241,10 @@ static cli_result run_failing(const command *c, long at, bool is_on) {
     setenv("FAIL_AT", number, 1);
     setenv("FAIL_COUNT", cli_path("count"), 1);
     if (is_on) setenv("FAIL_ON", "1", 1);
+    if (c->has_config) setenv("QUERN_CONFIG", cli_path("config.toml"), 1);
     const cli_result r = run_in_folder(c->args, text);
     unsetenv("LD_PRELOAD");
-    unsetenv("FAIL_ON");
+    unsetenv("FAIL_ON"), unsetenv("QUERN_CONFIG");
     free(text);
     return r;
 }

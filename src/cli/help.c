@@ -63,27 +63,29 @@ static void print_option(const qn_option *option, int column) {
 }
 
 // The value of an option that was not typed, below it: a path is not broken.
-static void print_kept(const qn_option *option, const qn_call *call, const qn_origin *origin,
-                       int column) {
+static qn_status print_kept(const qn_option *option, const qn_call *call, const char *where,
+                            int column, qn_err *err) {
     enum { LONGEST = 60 };
     qn_buf value = {0};
     char shown[LONGEST];
-    if (!origin->where) return;
     if (option->is_secret)
         qn_buf_text(&value, "set");
     else
         qn_option_print(&value, call->options, option);
     if (value.size == 0) qn_buf_text(&value, option->kind == QN_OPTION_FLAG ? "off" : "nothing");
-    qn_text_cut(shown, sizeof shown, value.data ? value.data : "");
+    const qn_status status = value.failed ? QN_NOMEM(err, "the help") : QN_OK;
+    qn_text_cut(shown, sizeof shown, status ? "" : value.data);
     for (char *at = shown; *at; at++)
         if (*at == '\n') *at = ' ';
     qn_text_clean(shown);
-    qn_shown where;
-    printf("%*snow %s, from %s\n", column, "", shown, qn_clean(&where, origin->where));
+    qn_shown clean;
+    if (!status) printf("%*snow %s, from %s\n", column, "", shown, qn_clean(&clean, where));
     qn_buf_deinit(&value);
+    return status;
 }
 
-void qn_help_command(const qn_command *command, const qn_call *call, const qn_user_config *config) {
+qn_status qn_help_command(const qn_command *command, const qn_call *call,
+                          const qn_user_config *config, qn_err *err) {
     printf("usage: quern %s%s%s [options]\n\n", command->name, *command->args ? " " : "",
            command->args);
     print_wrapped(command->summary, 0);
@@ -96,7 +98,8 @@ void qn_help_command(const qn_command *command, const qn_call *call, const qn_us
     printf("\noptions\n");
     for (size_t i = 0; i < command->n_options; i++) {
         print_option(&command->options[i], column);
-        if (config->origins) print_kept(&command->options[i], call, &config->origins[i], column);
+        const char *where = config->origins ? config->origins[i].where : NULL;
+        if (where) QN_TRY(print_kept(&command->options[i], call, where, column, err));
     }
     print_option(&qn_help_option, column);
     for (const char *at = command->notes; at && *at;) { // one paragraph a line
@@ -105,6 +108,7 @@ void qn_help_command(const qn_command *command, const qn_call *call, const qn_us
         at += strcspn(at, "\n");
         at += *at == '\n';
     }
+    return QN_OK;
 }
 
 static qn_status print_config(const char *word, const qn_commands *commands, qn_err *err) {

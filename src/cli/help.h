@@ -6,7 +6,8 @@
 
 void qn_help_all(const qn_commands *commands);
 // With the options whose values are kept defaults, and where from.
-void qn_help_command(const qn_command *command, const qn_call *call, const qn_user_config *config);
+QN_MUST_CHECK qn_status qn_help_command(const qn_command *command, const qn_call *call,
+                                        const qn_user_config *config, qn_err *err);
 
 // What there is to say beside commands: 'quern help NAME [WORD]'.
 typedef struct qn_topic {

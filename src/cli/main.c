@@ -157,7 +157,8 @@ static int report_call(qn_err *err, int code, const qn_command *command,
 // Help is there to find out what is wrong with the defaults, too.
 static int print_help(const qn_command *command, const qn_call *call, const qn_user_config *config,
                       const qn_err *err) {
-    qn_help_command(command, call, config);
+    qn_err memory;
+    if (qn_help_command(command, call, config, &memory)) return report(&memory, FAILED);
     if (err->status) qn_print_line("quern: warning: %s", err->message);
     return finish(DONE);
 }
@@ -190,7 +191,8 @@ static int run(const qn_command *command, char *const *words, size_t n) {
     const bool is_silent = qn_ranks_is_silent(words, n);
     qn_status status = qn_call_parse(&call, &wants_help, command, words, n, &err);
     if (!status) status = qn_user_config_fill(&config, &call, command, &commands, &err);
-    if (wants_help && call.options)
+    if (status == QN_MEMORY) wants_help = false;
+    if (wants_help)
         code = is_silent ? DONE : print_help(command, &call, &config, &err);
     else if (status) // the file of defaults may be missing or damaged
         code = status == QN_ARGUMENT ? WRONG_USAGE : FAILED;
