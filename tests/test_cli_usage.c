@@ -252,6 +252,7 @@ static void test_wrong_topics(void **state) {
     static const usage_case cases[] = {
         {{"help", "run", "foo"}, "help: unexpected argument 'foo'"},
         {{"help", "switches", "foo"}, "help: unexpected argument 'foo'"},
+        {{"config"}, "no command 'config'; 'quern help config' says how defaults are kept"},
         {{"help", "completion"}, "bash|zsh|fish is missing; usage: quern help completion"},
         {{"help", "completion", "ksh"}, "no shell 'ksh', want bash, zsh or fish"},
         {{"help", "completion", "bash", "foo"}, "help: unexpected argument 'foo'"},

@@ -204,6 +204,9 @@ static const struct {
 } hints[] = {
     {QN_PLACE_COMMAND, "chat", "'quern run' chats"},
     {QN_PLACE_COMMAND, "cli", "'quern run' chats"},
+    {QN_PLACE_COMMAND, "completion", "'quern help completion bash' prints it"},
+    {QN_PLACE_COMMAND, "config", "'quern help config' says how defaults are kept"},
+    {QN_PLACE_COMMAND, "man", "'quern help manual' prints a page"},
     {QN_PLACE_COMMAND, "generate", "'quern run -p TEXT' does it"},
     {QN_PLACE_COMMAND, "perplexity", "'quern eval MODEL --ppl FILE' does it"},
     {QN_PLACE_COMMAND, "server", "'quern serve' is it"},
