@@ -84,7 +84,8 @@ static bool is_first(const qn_engine *engine, size_t i) {
 
 // " of cuda:0", where it is not that of this process.
 static const char *whose(char to[80], const qn_device *device) {
-    snprintf(to, 80, device->kind->has_host_memory ? "" : " of %s", device->backend->name);
+    to[0] = '\0';
+    if (!device->kind->has_host_memory) snprintf(to, 80, " of %s", device->backend->name);
     return to;
 }
 
