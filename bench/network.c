@@ -183,7 +183,7 @@ static qn_status measure(rig *r, char **names, int n_names, qn_err *err) {
 int main(int argc, char **argv) {
     rig r = {0};
     qn_err err;
-    if (!qn_ranks_is_launched()) {
+    if (!qn_launch_has_others()) {
         puts("bench_network: start it by mpirun, or tools/netns.sh");
         return 0;
     }

@@ -161,10 +161,12 @@ static int test(bool *is_done, void **handle, qn_ranks_group *group) {
     return error;
 }
 
-static int open_inner(qn_ranks_group **out, qn_ranks_place *place, void *arg) {
-    faulty_ranks *f = arg;
-    const int error = f->inner->open(&f->group, place, f->inner_arg);
-    if (!error) *out = (qn_ranks_group *)arg;
+static int open_inner(qn_ranks_group **out, qn_ranks_place *place,
+                      const qn_ranks_opening *opening) {
+    faulty_ranks *f = opening->arg;
+    const qn_ranks_opening inner = {.arg = f->inner_arg, .limit_ms = opening->limit_ms};
+    const int error = f->inner->open(&f->group, place, &inner);
+    if (!error) *out = (qn_ranks_group *)opening->arg;
     return error;
 }
 
@@ -175,8 +177,6 @@ static void close_inner(qn_ranks_group *group, bool is_failed) {
 static bool has_ended(qn_ranks_group *group, int rank) {
     return of(group)->inner->has_ended(of(group)->group, rank);
 }
-
-static void abort_inner(qn_ranks_group *group) { of(group)->inner->abort(of(group)->group); }
 
 const qn_ranks_api *faulty_ranks_api(faulty_ranks *f) {
     f->state = f->seed * 0x9e3779b97f4a7c15u + 1;
@@ -191,7 +191,6 @@ const qn_ranks_api *faulty_ranks_api(faulty_ranks *f) {
                             .send = begin_send,
                             .receive = begin_receive,
                             .test = test,
-                            .has_ended = has_ended,
-                            .abort = abort_inner};
+                            .has_ended = has_ended};
     return &f->api;
 }

@@ -6,10 +6,12 @@
 //   mpi_ranks kill RANK N    that rank kills itself at its N-th exchange
 //   mpi_ranks fail RANK N    it fails for reasons of its own
 //   mpi_ranks hang RANK N    it stops there, and the limit of the others is short
+//   mpi_ranks late RANK      it stops before it joins, and the limit is short
 //   mpi_ranks time           how long exchanges take (CSV)
 #include "faulty_ranks.h"
 #include "ranks_cases.h"
 
+#include "core/debug.h"
 #include "core/pool.h"
 #include "ranks/mpi_plugin.h"
 
@@ -20,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OF_RANKS = 3, OF_USE = 2, EXCHANGES = 2000, HANG_LIMIT_MS = 500 };
+enum { OF_RANKS = 3, OF_USE = 2, EXCHANGES = 2000, HANG_LIMIT_MS = 2000 };
 
 static int tell(const qn_ranks *ranks, const qn_err *err) {
     if (!ranks || qn_ranks_tells(ranks))
@@ -142,6 +144,17 @@ static int run_trouble(const char *what, const char *rank, const char *at) {
     return code;
 }
 
+static int run_late(const char *rank) {
+    qn_ranks *ranks = NULL;
+    qn_err err;
+    const qn_ranks_opts opts = {.join_ms = HANG_LIMIT_MS};
+    if (qn_launch_rank() == atoi(rank)) raise(SIGSTOP);
+    if (qn_ranks_join(&ranks, &opts, &err)) return tell(NULL, &err);
+    fprintf(stderr, "mpi_ranks: nobody has seen that one is missing\n");
+    qn_ranks_leave(ranks);
+    return 0;
+}
+
 // --- time ----------------------------------------------------------------------------------------
 
 static int compare(const void *a, const void *b) {
@@ -188,6 +201,7 @@ static int measure_all(void) {
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "check") == 0) return check();
     if (argc == 2 && strcmp(argv[1], "time") == 0) return measure_all();
+    if (argc == 3 && strcmp(argv[1], "late") == 0) return run_late(argv[2]);
     if (argc == 4 && strcmp(argv[1], "disagree") == 0) return disagree(argv[2], argv[3]);
     if (argc == 4) return run_trouble(argv[1], argv[2], argv[3]);
     fprintf(stderr, "mpi_ranks: see the top of mpi_ranks.c\n");

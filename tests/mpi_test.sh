@@ -71,10 +71,24 @@ done
 options=
 launch 3 fail 0 0
 must_say '0: the 0-th exchange is not wanted'
-launch 3 hang 1 103
-must_say '0: all_gather of 300 bytes: waited [0-9]* ms, the limit is 500 ms'
-launch 3 hang 0 102
-must_say '1: .*agreement of [0-9]* bytes: waited [0-9]* ms, the limit is 1000 ms'
+
+# slow NAME MESSAGE ARGUMENTS OF LAUNCH: a case that mostly waits, beside others.
+slow() (
+    work=$work/$1
+    program=$work/mpi_ranks message=$2
+    mkdir "$work"
+    ln -s "$build/tests/mpi_ranks" "$program"
+    shift 2
+    launch "$@"
+    must_say "$message"
+)
+slow hang "0: rank 1 of 3 does not answer: all_gather of 300 bytes: waited [0-9]* ms, the limit is 2000 ms" 3 hang 1 103 &
+first=$!
+slow lead "1: rank 0 of 3 does not answer: agreement of [0-9]* bytes: waited [0-9]* ms, the limit is 4000 ms" 3 hang 0 102 &
+second=$!
+slow late "-1: ranks: not all processes have joined mpi: waited 2000 ms" 3 late 1 &
+third=$!
+for slow in $first $second $third; do wait $slow; done
 
 # Without mpirun there is no job.
 mpirun --oversubscribe -n 3 "$program" hang 0 104 >"$work/out" 2>&1 &

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { MAX_N = 4, CALLS = 6 };
+enum { MAX_N = 5, CALLS = 6 };
 
 // --- a world in which something goes wrong -------------------------------------------------------
 
@@ -220,7 +220,7 @@ typedef struct absence {
 
 static qn_status call_one(qn_ranks *ranks, int call, qn_err *err) {
     unsigned char data[4 * MAX_N] = {0};
-    const size_t sizes[MAX_N] = {4, 4, 4, 4};
+    const size_t sizes[MAX_N] = {4, 4, 4, 4, 4};
     const int other = (qn_ranks_own(ranks) + 1) % qn_ranks_count(ranks);
     qn_ranks_request request;
     if (call == 0) return qn_ranks_barrier(ranks, err);
@@ -247,7 +247,7 @@ static qn_status be_absent(qn_ranks *ranks, void *arg, qn_err *err) {
 
 static const char *const limited[] = {
     "barrier of 2 bytes: waited ",    "agreement of ",
-    "all_gather of 8 bytes: waited ", "broadcast of 16 bytes from rank ",
+    "all_gather of 8 bytes: waited ", "broadcast of 20 bytes from rank ",
     "receive of 4 bytes from rank ",
 };
 
@@ -263,11 +263,38 @@ static void waits_have_a_limit(void **state) {
         end_trial(&t, be_absent, &a);
         must_fail(&t, other, QN_LIMIT, limited[a.call]);
         must_fail(&t, other, QN_LIMIT,
+                  other == 0 ? "rank 1 of 2 does not answer: " : "rank 0 of 2 does not answer: ");
+        must_fail(&t, other, QN_LIMIT,
                   other == 0 ? " ms, the limit is 5 ms" : " ms, the limit is 10 ms");
         must_fail(&t, a.rank, QN_LIMIT, other == 0 ? "rank 0 of 2: " : "rank 1 of 2: ");
         assert_true(t.ends[other].tells);
         assert_false(t.ends[a.rank].tells);
     }
+}
+
+// Two of five do not come; those that do are not blamed.
+static qn_status be_absent_together(qn_ranks *ranks, void *arg, qn_err *err) {
+    atomic_int *n_over = arg;
+    const int own = qn_ranks_own(ranks);
+    if (own != 2 && own != 4) {
+        const qn_status status = qn_ranks_barrier(ranks, err);
+        atomic_fetch_add(n_over, 1);
+        return status;
+    }
+    while (atomic_load(n_over) < 3) sched_yield();
+    return qn_ranks_barrier(ranks, err);
+}
+
+static void those_that_do_not_answer_are_named(void **state) {
+    (void)state;
+    trial t;
+    atomic_int n_over = 0;
+    begin_trial(&t, 5);
+    for (int i = 0; i < 5; i++) t.opts[i].timeout_ms = 1000; // time to answer, too
+    end_trial(&t, be_absent_together, &n_over);
+    must_fail(&t, 0, QN_LIMIT, "ranks 2, 4 of 5 do not answer: barrier of 5 bytes: waited ");
+    must_fail(&t, 1, QN_LIMIT, "rank 0 of 5: barrier of 5 bytes: waited ");
+    assert_int_equal(count_tellers(&t, -1), 1);
 }
 
 // The next order may come at any time.
@@ -397,6 +424,7 @@ int main(void) {
         cmocka_unit_test(the_first_failure_stays),
         cmocka_unit_test(a_rank_tells_its_own_reasons),
         cmocka_unit_test(waits_have_a_limit),
+        cmocka_unit_test(those_that_do_not_answer_are_named),
         cmocka_unit_test(waits_for_orders_have_none),
         cmocka_unit_test(a_stop_flag_ends_waits),
         cmocka_unit_test(a_lost_rank_is_a_better_reason_than_a_stop),

@@ -5,6 +5,7 @@
 #include "ranks_cases.h"
 #include "testing.h"
 
+#include "core/debug.h"
 #include "ranks/mpi_plugin.h"
 
 #include <stdio.h>
@@ -41,7 +42,7 @@ static void launchers_leave_marks(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int k = 0; k < N; k++) set(names[k], rows[i].values[k]);
-        if (qn_ranks_is_launched() != rows[i].is_launched) fail_msg("row %zu", i);
+        if (qn_launch_has_others() != rows[i].is_launched) fail_msg("row %zu", i);
     }
     for (int k = 0; k < N; k++) set(names[k], NULL);
 }
@@ -56,9 +57,9 @@ static void plugins_that_cannot_be_used(void **state) {
         {"/nowhere/libquern-mpi.so", "ranks: the library /nowhere/libquern-mpi.so cannot be used"},
         {"/nowhere/libquern-mpi.so", "it is built where MPI is found (docs/mpi.md)"},
         {TEST_DATA "/layout.txt", "it needs the MPI that it was built with (docs/mpi.md)"},
-        {ODD_MPI "1.so", "libquern-mpi.so has version 2, this program wants 1"},
+        {ODD_MPI "1.so", "libquern-mpi.so has version 3, this program wants 2"},
         {ODD_MPI "2.so", "has no qn_ranks_api_get"},
-        {ODD_MPI "3.so", "libquern-mpi.so has version 0, this program wants 1"},
+        {ODD_MPI "3.so", "libquern-mpi.so has version 0, this program wants 2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         qn_ranks *ranks = NULL;
@@ -80,9 +81,9 @@ typedef struct odd {
 
 static const char *explain(int error) { return error == 7 ? "nobody is there" : "unknown"; }
 
-static int open_odd(qn_ranks_group **out, qn_ranks_place *place, void *arg) {
-    odd *o = arg;
-    *out = (qn_ranks_group *)arg;
+static int open_odd(qn_ranks_group **out, qn_ranks_place *place, const qn_ranks_opening *opening) {
+    odd *o = opening->arg;
+    *out = (qn_ranks_group *)opening->arg;
     *place = o->place;
     return o->error;
 }
@@ -109,29 +110,36 @@ static void systems_that_cannot_be_joined(void **state) {
                                      .receive = refuse};
     static const struct {
         odd system;
+        qn_status status;
         const char *part;
         int n_closed;
     } rows[] = {
-        {{{0, 2}, 7, 0}, "ranks: odd cannot be joined: nobody is there", 0},
-        {{{2, 2}, 0, 0}, "ranks: odd says that this is rank 2 of 2", 1},
-        {{{-1, 2}, 0, 0}, "ranks: odd says that this is rank -1 of 2", 1},
-        {{{0, 2}, 0, 0}, "rank 0 of 2 cannot listen to rank 1: odd: nobody is there", 1},
+        {{{0, 2, 1}, 7, 0}, QN_IO, "ranks: odd cannot be joined: nobody is there", 0},
+        {{{2, 2, 1}, 0, 0}, QN_IO, "ranks: odd says that this is rank 2 of 2", 1},
+        {{{-1, 2, 1}, 0, 0}, QN_IO, "ranks: odd says that this is rank -1 of 2", 1},
+        {{{0, 2, 1}, 0, 0}, QN_IO, "rank 0 of 2 cannot listen to rank 1: odd: nobody is there", 1},
+        {{{0, 2, 1}, QN_RANKS_LATE, 0},
+         QN_LIMIT,
+         "ranks: not all processes have joined odd: waited 70 ms",
+         0},
     };
     qn_ranks *ranks = NULL;
     qn_err err;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         odd system = rows[i].system;
-        const qn_ranks_opts opts = {.api = &api, .api_arg = &system};
-        ASSERT_FAILS(qn_ranks_join(&ranks, &opts, &err), QN_IO, rows[i].part);
+        const qn_ranks_opts opts = {.api = &api, .api_arg = &system, .join_ms = 70};
+        ASSERT_FAILS(qn_ranks_join(&ranks, &opts, &err), rows[i].status, rows[i].part);
         assert_null(ranks);
         assert_int_equal(system.n_closed, rows[i].n_closed);
     }
     qn_ranks_api other = api;
     other.version = QN_RANKS_API_VERSION + 1;
     ASSERT_FAILS(qn_ranks_join(&ranks, &(qn_ranks_opts){.api = &other}, &err), QN_UNSUPPORTED,
-                 "ranks: odd has version 2, this program wants 1");
+                 "ranks: odd has version 3, this program wants 2");
     ASSERT_FAILS(qn_ranks_join(&ranks, &(qn_ranks_opts){.timeout_ms = -1}, &err), QN_ARGUMENT,
                  "a limit of -1 ms");
+    ASSERT_FAILS(qn_ranks_join(&ranks, &(qn_ranks_opts){.join_ms = -2}, &err), QN_ARGUMENT,
+                 "a limit of -2 ms");
     qn_ranks_leave(NULL);
 }
 

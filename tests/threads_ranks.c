@@ -262,9 +262,10 @@ static int test(bool *is_done, void **handle, qn_ranks_group *group) {
 
 // --- joining and leaving -------------------------------------------------------------------------
 
-static int open_seat(qn_ranks_group **out, qn_ranks_place *place, void *arg) {
-    qn_ranks_group *group = arg;
-    *place = (qn_ranks_place){.rank = group->rank, .n_ranks = group->world->n};
+static int open_seat(qn_ranks_group **out, qn_ranks_place *place, const qn_ranks_opening *opening) {
+    qn_ranks_group *group = opening->arg;
+    const int n = group->world->n;
+    *place = (qn_ranks_place){.rank = group->rank, .n_ranks = n, .n_sharing = n};
     *out = group;
     return 0;
 }
@@ -290,10 +291,6 @@ void threads_rank_end(qn_ranks_group *group) {
     pthread_mutex_unlock(&group->world->lock);
 }
 
-static void end_all(qn_ranks_group *group) {
-    for (int i = 0; i < group->world->n; i++) threads_rank_end(&group->world->seats[i]);
-}
-
 threads_world *threads_world_create(const threads_world_opts *opts) {
     threads_world *world = calloc(1, sizeof *world);
     assert_non_null(world);
@@ -312,8 +309,7 @@ threads_world *threads_world_create(const threads_world_opts *opts) {
                                 .send = begin_send,
                                 .receive = begin_receive,
                                 .test = test,
-                                .has_ended = has_ended,
-                                .abort = end_all};
+                                .has_ended = has_ended};
     for (int i = 0; i < opts->n; i++) {
         world->seats[i].world = world;
         world->seats[i].rank = i;

@@ -100,13 +100,6 @@ qn_surroundings qn_surroundings_read(void) {
                              .config = read_variable("QUERN_CONFIG")};
 }
 
-qn_launch_marks qn_launch_marks_read(void) {
-    return (qn_launch_marks){.ompi_size = read_variable("OMPI_COMM_WORLD_SIZE"),
-                             .pmi_size = read_variable("PMI_SIZE"),
-                             .pmix_rank = read_variable("PMIX_RANK"),
-                             .slurm_step_size = read_variable("SLURM_STEP_NUM_TASKS")};
-}
-
 int qn_launch_rank(void) {
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                         "SLURM_PROCID"};
@@ -116,4 +109,16 @@ int qn_launch_rank(void) {
         if (value) return rank > 0 && rank < INT_MAX ? (int)rank : 0;
     }
     return 0;
+}
+
+// The first that says how many there are decides: mpirun -n 1 starts no several. Open MPI; MPICH,
+// or Slurm with PMI-2; Slurm, where the number is that of a step (srun): a batch script has that of
+// the job, too, but runs alone. Other launchers with PMIx give a process its rank alone.
+bool qn_launch_has_others(void) {
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const char *value = read_variable(sizes[i]);
+        if (value) return strtol(value, NULL, 10) > 1;
+    }
+    return read_variable("PMIX_RANK") != NULL;
 }

@@ -40,18 +40,9 @@ const char *qn_option_variable(size_t *at, size_t *size);
 // What the names of these begin with.
 extern const char qn_option_prefix[];
 
-// What launchers leave for the processes that they start. NULL: not there, or empty. The texts live
-// as long as the environment stays as it is.
-typedef struct qn_launch_marks {
-    const char *ompi_size;       // OMPI_COMM_WORLD_SIZE: how many mpirun of Open MPI started
-    const char *pmi_size;        // PMI_SIZE: how many MPICH's, or Slurm with PMI-2
-    const char *pmix_rank;       // PMIX_RANK: of this one, by any launcher with PMIx
-    const char *slurm_step_size; // SLURM_STEP_NUM_TASKS: how many srun started
-} qn_launch_marks;
-
-qn_launch_marks qn_launch_marks_read(void);
-
 // The number of this process among those that a launcher started; 0: nothing says so, or the first.
 int qn_launch_rank(void);
+// Whether a launcher (mpirun, Slurm) started this process as one of several.
+bool qn_launch_has_others(void);
 
 #endif

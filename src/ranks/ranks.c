@@ -1,12 +1,13 @@
 // Joining, leaving, and the calls of ranks.h on top of operations that are begun and tested.
 #include "ranks/ranks_int.h"
 
+#include "core/debug.h"
 #include "core/mem.h"
 #include "ranks/mpi_plugin.h"
 
 #include <string.h>
 
-enum { DEFAULT_LIMIT_MS = 60000 };
+enum { DEFAULT_LIMIT_MS = 60000, GIVE_UP_LATER_MS = 5000 };
 
 // --- joining -------------------------------------------------------------------------------------
 
@@ -34,13 +35,35 @@ static qn_status check_api(const qn_ranks_api *api, qn_err *err) {
                    api->version, QN_RANKS_API_VERSION);
 }
 
-static qn_status open_group(qn_ranks *ranks, void *arg, qn_err *err) {
-    const int error = ranks->api->open(&ranks->group, &ranks->place, arg);
+static qn_status refuse_to_join(const qn_ranks *ranks, int error, int64_t waited_ms, qn_err *err) {
+    if (error == QN_RANKS_LATE)
+        return QN_FAIL(err, LIMIT, "ranks: not all processes have joined %s: waited %lld ms",
+                       ranks->api->name, (long long)waited_ms);
+    return QN_FAIL(err, IO, "ranks: %s cannot be joined: %s", ranks->api->name,
+                   ranks->api->explain(error));
+}
+
+// Launchers end all processes as soon as one has given up: who comes later by its number is not
+// heard, unless those before it are what is waited for.
+static int64_t choose_join_limit(const qn_ranks *ranks, const qn_ranks_opts *o) {
+    const int64_t limit = o->join_ms ? o->join_ms : qn_max(ranks->limit_ms, DEFAULT_LIMIT_MS);
+    const int64_t later = o->api ? 0 : (int64_t)qn_launch_rank() * GIVE_UP_LATER_MS;
+    return qn_min(limit, INT64_MAX - later) + later;
+}
+
+static qn_status open_group(qn_ranks *ranks, const qn_ranks_opts *o, qn_err *err) {
+    const bool has_others = !o->api && qn_launch_has_others(); // before MPI leaves marks, too
+    const qn_ranks_opening opening = {.arg = o->api_arg, .limit_ms = choose_join_limit(ranks, o)};
+    const int error = ranks->api->open(&ranks->group, &ranks->place, &opening);
     if (error) {
         ranks->group = NULL;
-        return QN_FAIL(err, IO, "ranks: %s cannot be joined: %s", ranks->api->name,
-                       ranks->api->explain(error));
+        return refuse_to_join(ranks, error, opening.limit_ms, err);
     }
+    if (has_others && ranks->place.n_ranks == 1)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "ranks: a launcher started several processes, but %s knows of this one "
+                       "alone: the launcher belongs to another MPI",
+                       ranks->api->name);
     if (ranks->place.rank < 0 || ranks->place.rank >= ranks->place.n_ranks)
         return QN_FAIL(err, IO, "ranks: %s says that this is rank %d of %d", ranks->api->name,
                        ranks->place.rank, ranks->place.n_ranks);
@@ -51,9 +74,10 @@ static qn_status open_group(qn_ranks *ranks, void *arg, qn_err *err) {
 qn_status qn_ranks_join(qn_ranks **out, const qn_ranks_opts *opts, qn_err *err) {
     const qn_ranks_opts o = opts ? *opts : (qn_ranks_opts){0};
     const qn_ranks_api *api = o.api;
-    if (o.timeout_ms < 0)
+    const int64_t least = qn_min(o.timeout_ms, o.join_ms);
+    if (least < 0)
         return QN_FAIL(err, ARGUMENT, "ranks: a limit of %lld ms for waits, want 0 or more",
-                       (long long)o.timeout_ms);
+                       (long long)least);
     if (!api) QN_TRY(qn_mpi_api_find(&api, err));
     QN_TRY(check_api(api, err));
     qn_ranks *ranks = qn_alloc(1, sizeof *ranks);
@@ -62,7 +86,7 @@ qn_status qn_ranks_join(qn_ranks **out, const qn_ranks_opts *opts, qn_err *err) 
                         .limit_ms = o.timeout_ms ? o.timeout_ms : DEFAULT_LIMIT_MS,
                         .stop = o.stop,
                         .lost = -1};
-    const qn_status status = open_group(ranks, o.api_arg, err);
+    const qn_status status = open_group(ranks, &o, err);
     if (status)
         release(ranks, true);
     else
@@ -79,6 +103,12 @@ void qn_ranks_leave(qn_ranks *ranks) {
 int qn_ranks_own(const qn_ranks *ranks) { return ranks->place.rank; }
 
 int qn_ranks_count(const qn_ranks *ranks) { return ranks->place.n_ranks; }
+
+int qn_ranks_sharing(const qn_ranks *ranks) {
+    return ranks->place.n_sharing > 1 ? ranks->place.n_sharing : 1;
+}
+
+int64_t qn_ranks_timeout(const qn_ranks *ranks) { return ranks->limit_ms; }
 
 const char *qn_ranks_system(const qn_ranks *ranks) { return ranks->api->name; }
 

@@ -5,7 +5,8 @@
 // when a rank is lost or the caller's stop flag is set, and gives its processor away when it takes
 // longer. After the first failure every call fails at once with the same error: what ranks know of
 // each other is unknown then. Memory that was given to calls which failed may be written until the
-// ranks are left, and on some networks until the process ends.
+// ranks are left, and on some networks until the process ends. Whoever waited too long names the
+// ranks that do not answer.
 #ifndef QN_RANKS_RANKS_H
 #define QN_RANKS_RANKS_H
 
@@ -21,11 +22,9 @@ typedef struct qn_ranks_opts {
     void *api_arg;            // for api->open
     int64_t timeout_ms;       // of one wait inside a step, on rank 0; twice that on others.
                               // 0: 60,000
+    int64_t join_ms;          // of joining; 0: as timeout_ms, but at least 60,000
     const qn_stop_flag *stop; // ends every wait that takes a quarter of a second; NULL: none
 } qn_ranks_opts;
-
-// Whether a launcher started this process as one of several. Opens nothing.
-bool qn_ranks_is_launched(void);
 
 // Joins the others; all of them must. Their number, and this one's, are fixed from then on.
 QN_MUST_CHECK qn_status qn_ranks_join(qn_ranks **out, const qn_ranks_opts *opts, qn_err *err);
@@ -35,6 +34,9 @@ void qn_ranks_leave(qn_ranks *ranks);
 
 int qn_ranks_own(const qn_ranks *ranks); // 0 ... n - 1
 int qn_ranks_count(const qn_ranks *ranks);
+// How many ranks may run on cores of this one, itself among them.
+int qn_ranks_sharing(const qn_ranks *ranks);
+int64_t qn_ranks_timeout(const qn_ranks *ranks);    // in ms
 const char *qn_ranks_system(const qn_ranks *ranks); // "mpi"
 
 // --- all of them at once: every rank calls the same functions in the same order ------------------

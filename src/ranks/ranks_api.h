@@ -8,14 +8,23 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-enum { QN_RANKS_API_VERSION = 1, QN_RANKS_MAX_TAG = 32767 };
+enum { QN_RANKS_API_VERSION = 2, QN_RANKS_MAX_TAG = 32767 };
 
 typedef struct qn_ranks_group qn_ranks_group; // this rank's place; the system's own
 
 typedef struct qn_ranks_place {
     int rank, n_ranks;
+    int n_sharing; // ranks that may run on cores of this one, itself among them; 0: unknown
 } qn_ranks_place;
+
+typedef struct qn_ranks_opening {
+    void *arg;        // the caller's
+    int64_t limit_ms; // max wait for the others
+} qn_ranks_opening;
+
+enum { QN_RANKS_LATE = -1 }; // of `open`: they have not come within the limit
 
 struct qn_ranks_api {
     int version;
@@ -24,7 +33,7 @@ struct qn_ranks_api {
     size_t max_bytes;
     const char *(*explain)(int error);
 
-    int (*open)(qn_ranks_group **out, qn_ranks_place *place, void *arg);
+    int (*open)(qn_ranks_group **out, qn_ranks_place *place, const qn_ranks_opening *opening);
     // Receives that are open are given up. `is_failed`: the others cannot be waited for.
     void (*close)(qn_ranks_group *group, bool is_failed);
 
@@ -43,8 +52,6 @@ struct qn_ranks_api {
 
     // Whether another rank is known to have ended.
     bool (*has_ended)(qn_ranks_group *group, int rank);
-    // Ends all ranks, without their consent.
-    void (*abort)(qn_ranks_group *group);
 };
 typedef struct qn_ranks_api qn_ranks_api;
 

@@ -51,6 +51,9 @@ bool qn_ranks_look(qn_ranks *ranks);
 // Fails by what this rank has found out, and tells the others. `lost`: the rank that is to blame;
 // -1: none. Returns the failure; if there was one already, that one.
 qn_status qn_ranks_break(qn_ranks *ranks, const qn_err *why, int lost, qn_err *err);
+// After a wait of rank 0 that took too long: puts the ranks that do not answer to the notice of it
+// before the message.
+void qn_ranks_name_silent(qn_ranks *ranks);
 // After a failure, a rank that does not tell people of it waits for the one that does to end, two
 // seconds at most: when ranks end, launchers end the others, and the more the sooner.
 void qn_ranks_linger(const qn_ranks *ranks);

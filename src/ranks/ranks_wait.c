@@ -52,8 +52,8 @@ static void name(char *to, size_t size, const qn_ranks_op *op) {
         snprintf(to, size, "%s of %zu bytes", op->what, op->bytes);
 }
 
-// Others wait twice as long as rank 0, which gives up before them and tells people why, unless it is
-// itself late by more than the limit: then it is what they wait for.
+// Others wait twice as long as rank 0, which gives up before them and tells people why, unless it
+// is itself late by more than the limit: then it is what they wait for.
 static int64_t limit_of(const qn_ranks *ranks) {
     const int64_t ms = ranks->limit_ms;
     return ranks->place.rank == 0 || ms > INT64_MAX / 2 ? ms : 2 * ms;
@@ -70,12 +70,18 @@ static qn_status stop(const wait *w, qn_err *err) {
 }
 
 static qn_status expire(const wait *w, int64_t waited_ms, qn_err *err) {
+    qn_ranks *ranks = w->ranks;
+    const bool leads = ranks->place.rank == 0;
     char what[128];
     qn_err why;
     name(what, sizeof what, w->op);
     (void)QN_FAIL(&why, LIMIT, "%s: waited %" PRId64 " ms, the limit is %" PRId64 " ms", what,
-                  waited_ms, limit_of(w->ranks));
-    return qn_ranks_break(w->ranks, &why, w->ranks->place.rank == 0 ? -1 : 0, err);
+                  waited_ms, limit_of(ranks));
+    if (!leads)
+        (void)qn_err_prefix(&why, why.status, "rank 0 of %d does not answer", ranks->place.n_ranks);
+    (void)qn_ranks_break(ranks, &why, leads ? -1 : 0, NULL);
+    if (leads) qn_ranks_name_silent(ranks);
+    return qn_ranks_failure(ranks, err);
 }
 
 static qn_status fail(const wait *w, int error, qn_err *err) {

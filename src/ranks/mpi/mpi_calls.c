@@ -165,15 +165,15 @@ static int join(qn_ranks_group *group) {
     return error ? error : qn_mpi_meet(group);
 }
 
-static int open_group(qn_ranks_group **out, qn_ranks_place *place, void *arg) {
-    (void)arg;
+static int open_group(qn_ranks_group **out, qn_ranks_place *place,
+                      const qn_ranks_opening *opening) {
     qn_ranks_group *group = calloc(1, sizeof *group);
     if (!group) return QN_MPI_NO_MEMORY;
     qn_mpi_note_open();
-    const int error = join(group);
+    const int error = qn_mpi_try(join, group, opening->limit_ms);
     if (error) {
         qn_mpi_note_closed(true);
-        release(group);
+        if (error != QN_RANKS_LATE) release(group); // or it is in use
         return error;
     }
     *place = group->place;
@@ -199,8 +199,6 @@ static void close_group(qn_ranks_group *group, bool is_failed) {
     release(group);
 }
 
-static void abort_all(qn_ranks_group *group) { MPI_Abort(group->comm, 1); }
-
 qn_ranks_api_fn qn_ranks_api_get;
 __attribute__((visibility("default"))) const qn_ranks_api *qn_ranks_api_get(void) {
     static const qn_ranks_api api = {
@@ -216,7 +214,6 @@ __attribute__((visibility("default"))) const qn_ranks_api *qn_ranks_api_get(void
         .receive = begin_receive,
         .test = test,
         .has_ended = qn_mpi_has_ended,
-        .abort = abort_all,
     };
     return &api;
 }

@@ -43,6 +43,10 @@ struct qn_ranks_group {
     int n_slots;
 };
 
+// Calls what waits for others and cannot be stopped: in a thread, which is left behind with the
+// group where it takes longer (QN_RANKS_LATE). Else its error.
+int qn_mpi_try(int (*join)(qn_ranks_group *group), qn_ranks_group *group, int64_t limit_ms);
+
 // Starts MPI where it is not, once in a process. 0, or an error.
 int qn_mpi_start(void);
 // What is open ends MPI at the end of the process, when all is closed and nothing has failed: then
@@ -50,7 +54,8 @@ int qn_mpi_start(void);
 void qn_mpi_note_open(void);
 void qn_mpi_note_closed(bool is_failed);
 
-// Learns which processes are on this machine, where their end can be seen.
+// Learns which processes are on this machine, where their end can be seen, and which of them may
+// run on cores of this one.
 int qn_mpi_meet(qn_ranks_group *group);
 bool qn_mpi_has_ended(qn_ranks_group *group, int rank);
 void qn_mpi_stop_watching(qn_ranks_group *group);

@@ -1,11 +1,12 @@
 // Ranks on this machine, whose end the system tells. That of others MPI may tell, or nobody: then a
 // wait reaches its limit.
-#define _GNU_SOURCE // syscall
+#define _GNU_SOURCE // syscall, CPU_AND
 #include "ranks/mpi/mpi_group.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 typedef struct home {
     char name[128];
     pid_t pid;
+    cpu_set_t cores; // that it may run on; none: not known
 } home;
 
 static size_t read_start(char *to, size_t size) {
@@ -29,6 +31,7 @@ static size_t read_start(char *to, size_t size) {
 
 static void find_home(home *out) {
     *out = (home){.pid = getpid()};
+    if (sched_getaffinity(0, sizeof out->cores, &out->cores)) CPU_ZERO(&out->cores);
     const size_t n = read_start(out->name, sizeof out->name / 2);
     if (n && readlink("/proc/self/ns/pid", out->name + n, sizeof out->name / 2 - 1) > 0) return;
     memset(out->name, 0, sizeof out->name);
@@ -58,14 +61,22 @@ static int watch(pid_t pid) {
     return -1;
 }
 
+static bool do_share(const home *a, const home *b) {
+    cpu_set_t both;
+    CPU_AND(&both, &a->cores, &b->cores);
+    return CPU_COUNT(&both) > 0;
+}
+
 int qn_mpi_meet(qn_ranks_group *group) {
     const int n = group->place.n_ranks, own = group->place.rank;
     home *all = calloc((size_t)n, sizeof *all);
     if (!all) return QN_MPI_NO_MEMORY;
     const int error = exchange_homes(all, group);
+    group->place.n_sharing = 1;
     for (int i = 0; i < n && !error; i++) {
         if (i == own || !all[own].name[0]) continue;
         if (memcmp(all[own].name, all[i].name, sizeof all->name) != 0) continue;
+        group->place.n_sharing += do_share(&all[own], &all[i]);
         group->pids[i] = all[i].pid;
         group->watches[i] = watch(all[i].pid);
     }
