@@ -9,10 +9,12 @@
 enum { BLOCK_WORDS = 1024, HEAD_WORDS = sizeof(qn_team_order) / sizeof(int32_t) };
 enum { BODY_WORDS = BLOCK_WORDS - HEAD_WORDS }; // of the first broadcast
 
-static qn_status spread(qn_team *team, const int32_t *words, int64_t n, qn_err *err) {
-    if (n <= 0) return QN_OK;
-    return qn_ranks_broadcast(team->ranks, (void *)(uintptr_t)words, (size_t)n * sizeof *words, 0,
-                              err);
+// Words from `first` on, of n; there may be none.
+static qn_status spread(qn_team *team, const int32_t *words, int64_t first, int64_t n,
+                        qn_err *err) {
+    if (n <= first) return QN_OK;
+    return qn_ranks_broadcast(team->ranks, (void *)(uintptr_t)(words + first),
+                              (size_t)(n - first) * sizeof *words, 0, err);
 }
 
 qn_status qn_team_give(qn_team *team, const qn_team_order *order, const int32_t *body,
@@ -21,9 +23,9 @@ qn_status qn_team_give(qn_team *team, const qn_team_order *order, const int32_t 
     const int64_t n = qn_min(order->words, BODY_WORDS);
     memcpy(block, order, sizeof *order);
     if (n) memcpy(block + HEAD_WORDS, body, (size_t)n * sizeof *body);
-    QN_TRY(spread(team, block, BLOCK_WORDS, err));
-    QN_TRY(spread(team, body + n, order->words - n, err));
-    return spread(team, more, order->rest, err);
+    QN_TRY(spread(team, block, 0, BLOCK_WORDS, err));
+    QN_TRY(spread(team, body, n, order->words, err));
+    return spread(team, more, 0, order->rest, err);
 }
 
 void qn_team_tell(qn_team *team, const qn_team_order *order) {
@@ -49,10 +51,10 @@ qn_status qn_team_await(qn_team_order *order, qn_team *team, qn_team_room_fn *ro
     QN_TRY(qn_ranks_await(team->ranks, block, sizeof block, 0, err));
     memcpy(order, block, sizeof *order);
     QN_TRY(check_order(order, err));
-    if (order->words + order->rest == 0) return QN_OK;
+    if (!order->words && !order->rest) return QN_OK;
     QN_TRY(room(&body, &more, arg, order, err));
     const int64_t n = qn_min(order->words, BODY_WORDS);
-    memcpy(body, block + HEAD_WORDS, (size_t)n * sizeof *body);
-    QN_TRY(spread(team, body + n, order->words - n, err));
-    return spread(team, more, order->rest, err);
+    if (n) memcpy(body, block + HEAD_WORDS, (size_t)n * sizeof *body);
+    QN_TRY(spread(team, body, n, order->words, err));
+    return spread(team, more, 0, order->rest, err);
 }
