@@ -24,7 +24,7 @@ typedef struct rank {
 
 typedef struct team {
     team_opts opts;
-    qn_engine_opts engine;
+    qn_engine_opts engine, odd;
     char path[MAX_PATH], shares[2 * MAX_RANKS];
     threads_world *world;
     rank ranks[MAX_RANKS];
@@ -33,6 +33,11 @@ typedef struct team {
 
 // Tests open and close engines wherever they like; their threads are joined at the end.
 static team *teams;
+
+static const qn_engine_opts *engine_opts(const rank *r) {
+    const team *t = r->team;
+    return t->opts.odd_opts && r->number == t->opts.n_ranks - 1 ? &t->odd : &t->engine;
+}
 
 static qn_ranks_opts ranks_opts(rank *r) {
     const team_opts *o = &r->team->opts;
@@ -45,14 +50,19 @@ static qn_ranks_opts ranks_opts(rank *r) {
                                .fail_at = is_faulty ? o->fail_at : 0,
                                .end_at = is_faulty ? o->end_at : 0,
                                .die = threads_rank_end};
-    return (qn_ranks_opts){.api = faulty_ranks_api(&r->faulty), .api_arg = &r->faulty};
+    return (qn_ranks_opts){.api = faulty_ranks_api(&r->faulty),
+                           .api_arg = &r->faulty,
+                           .timeout_ms = engine_opts(r)->rank_timeout_ms};
 }
 
 static void *follow(void *arg) {
     rank *r = arg;
     qn_engine *engine = NULL;
+    const team *t = r->team;
     const qn_ranks_opts opts = ranks_opts(r);
-    r->status = qn_engine_open_ranked(&engine, r->team->path, &r->team->engine, &opts, &r->err);
+    const bool is_odd = t->opts.odd_path && r->number == t->opts.n_ranks - 1;
+    r->status = qn_engine_open_ranked(&engine, is_odd ? t->opts.odd_path : t->path, engine_opts(r),
+                                      &opts, &r->err);
     if (!r->status) r->status = qn_engine_follow(engine, &r->err);
     qn_engine_close(engine);
     return NULL;
@@ -72,6 +82,10 @@ qn_status team_open(qn_engine **out, const char *path, const qn_engine_opts *opt
     const bool has_shares = want->split == QN_SPLIT_LAYERS && !want->is_measured;
     t->engine.shares = want->shares ? want->shares : has_shares ? t->shares : NULL;
     if (!t->engine.n_threads) t->engine.n_threads = 1;
+    t->odd = want->odd_opts ? *want->odd_opts : t->engine;
+    if (!t->odd.split) t->odd.split = t->engine.split;
+    if (!t->odd.shares) t->odd.shares = t->engine.shares;
+    if (!t->odd.n_threads) t->odd.n_threads = 1;
     snprintf(t->path, sizeof t->path, "%s", path);
     t->world = threads_world_create(&(threads_world_opts){.n = want->n_ranks});
     t->next = teams;

@@ -16,6 +16,9 @@ typedef struct team_opts {
     int64_t fail_at;    // of rank fail_rank: the call that fails; 0: none
     int64_t end_at;     // of rank fail_rank: the call at which it ends; 0: none
     int fail_rank;
+    // The last rank has these instead; NULL: as the others.
+    const qn_engine_opts *odd_opts;
+    const char *odd_path;
 } team_opts;
 
 // As qn_engine_open, on several ranks. Closing the engine ends the others.

@@ -113,8 +113,8 @@ static void a_rank_that_ends_ends_all_ranks(void **state) {
     lose_ranks(QN_SPLIT_TENSORS, true);
 }
 
-// What one of them wants or has otherwise is told by all.
-static void ranks_that_differ_are_refused(void **state) {
+// What all of them want, and none can have.
+static void what_ranks_cannot_do_is_refused(void **state) {
     (void)state;
     static const struct {
         qn_engine_opts opts;
@@ -141,13 +141,87 @@ static void ranks_that_differ_are_refused(void **state) {
     }
 }
 
+// One of them wants or has something else: the message names it, and both values.
+static void refuse_difference(const char *family, const team_opts *team, const char *want) {
+    char path[256];
+    qn_err err = {0};
+    qn_engine *engine = NULL;
+    (void)team_open(&engine, family_path(path, sizeof path, family), NULL, team, &err);
+    if (engine) fail_msg("ranks were opened, want '%s'", want);
+    if (!strstr(err.message, want)) fail_msg("'%s' does not say '%s'", err.message, want);
+    assert_int_equal(team_wait(), team->n_ranks - 1);
+}
+
+static void ranks_that_differ_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        qn_engine_opts opts;
+        qn_split split;
+        const char *says;
+    } rows[] = {
+        {QN_INITIALIZER(qn_engine_opts, .numerics = QN_NUMERICS_FAST), QN_SPLIT_TENSORS,
+         "ranks differ in the numerics: rank 2 has fast, rank 0 exact"},
+        {QN_INITIALIZER(qn_engine_opts, .cache_type = QN_CACHE_Q8_0), QN_SPLIT_LAYERS,
+         "ranks differ in the type of the KV cache: rank 2 has q8_0, rank 0 f"},
+        {QN_INITIALIZER(qn_engine_opts, .split = QN_SPLIT_LAYERS), QN_SPLIT_TENSORS,
+         "ranks differ in the split: rank 2 has layers, rank 0 tensors"},
+        {QN_INITIALIZER(qn_engine_opts, .shares = "2,1,1"), QN_SPLIT_LAYERS,
+         "ranks differ in the shares of layers: rank 2 has 2,1,1, rank 0 1,1,1"},
+        {QN_INITIALIZER(qn_engine_opts, .device = "ref"), QN_SPLIT_TENSORS,
+         "ranks differ in the kind of device: rank 2 has ref, rank 0 cpu"},
+        {QN_INITIALIZER(qn_engine_opts, .rank_timeout_ms = 5000), QN_SPLIT_LAYERS,
+         "ranks differ in the rank timeout: rank 2 has 5000 ms, rank 0 60000 ms"},
+        {QN_INITIALIZER(qn_engine_opts, .no_weights = true), QN_SPLIT_LAYERS,
+         "ranks differ in the dry run: rank 2 has yes, rank 0 no"},
+        {QN_INITIALIZER(qn_engine_opts, .plans = QN_PLANS_EXACT), QN_SPLIT_LAYERS,
+         "ranks differ in the plans for prefill and decode: rank 2 has exact and exact, rank 0 "
+         "bucketed and bucketed"},
+        {QN_INITIALIZER(qn_engine_opts,
+                        .profile_text = "prefill.skip = [\"fuse_gate\", \"cse\"]\n"),
+         QN_SPLIT_TENSORS,
+         "ranks differ in the passes that are left out: rank 2 has cse,fuse_gate, rank 0 none"},
+        {QN_INITIALIZER(qn_engine_opts, .rope_scaling = "linear", .rope_factor = 2),
+         QN_SPLIT_LAYERS, "ranks differ in the rope scaling: rank 2 has factor 2 of context 0 ("},
+        {QN_INITIALIZER(qn_engine_opts, .mtp = true), QN_SPLIT_LAYERS,
+         "ranks differ in the use of the prediction head: rank 2 has yes, rank 0 no"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const team_opts team = {.split = rows[i].split, .n_ranks = 3, .odd_opts = &rows[i].opts};
+        refuse_difference(rows[i].opts.mtp ? "qwen35" : "qwen3", &team, rows[i].says);
+    }
+}
+
+static void ranks_with_other_models_are_refused(void **state) {
+    (void)state;
+    char path[256];
+    const team_opts team = {.split = QN_SPLIT_LAYERS,
+                            .n_ranks = 2,
+                            .odd_path = family_path(path, sizeof path, "llama32")};
+    refuse_difference("qwen3", &team, "ranks differ in the model: rank 1 has llama of ");
+    refuse_difference("qwen3", &team, ", rank 0 qwen3 of ");
+}
+
+// By layers ranks may compute on different devices.
+static void devices_may_differ_by_layers(void **state) {
+    (void)state;
+    static const qn_engine_opts ref = QN_INITIALIZER(qn_engine_opts, .device = "ref");
+    const team_opts team = {.split = QN_SPLIT_LAYERS, .n_ranks = 2, .odd_opts = &ref};
+    split_life want = live("qwen3", NULL), got = live("qwen3", &team);
+    assert_same_life(&want, &got, "cpu and ref");
+    life_deinit(&want);
+    life_deinit(&got);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_on_ranks_give_the_same_bits),
         cmocka_unit_test(tensors_on_ranks_give_the_same_bits),
         cmocka_unit_test(a_call_that_fails_ends_all_ranks),
         cmocka_unit_test(a_rank_that_ends_ends_all_ranks),
+        cmocka_unit_test(what_ranks_cannot_do_is_refused),
         cmocka_unit_test(ranks_that_differ_are_refused),
+        cmocka_unit_test(ranks_with_other_models_are_refused),
+        cmocka_unit_test(devices_may_differ_by_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -276,16 +276,20 @@ static qn_status set_up_stages(qn_engine *engine, qn_err *err) {
     return name_devices(engine, err);
 }
 
-static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
+// How plans are made: by the options, a switch, and a profile.
+static qn_status read_settings(qn_engine *engine, const char *path, qn_err *err) {
+    const qn_status status = qn_passes_parse_skip(&engine->skip, engine->switches.skip, err);
+    if (status) return qn_err_prefix(err, status, "QN_SKIP");
+    QN_TRY(find_profile(engine, path, err));
+    return qn_engine_check_plans(engine, err);
+}
+
+static qn_status compile(qn_engine *engine, qn_err *err) {
     const qn_disk_opts disk = {.dir = engine->opts.cache_dir,
                                .use = engine->opts.cache_use,
                                .log = engine->opts.log,
                                .log_arg = engine->opts.log_arg};
     QN_TRY(qn_disk_open(&engine->disk, &disk, err));
-    const qn_status status = qn_passes_parse_skip(&engine->skip, engine->switches.skip, err);
-    if (status) return qn_err_prefix(err, status, "QN_SKIP");
-    QN_TRY(find_profile(engine, path, err));
-    QN_TRY(qn_engine_check_plans(engine, err));
     QN_TRY(qn_gpu_layers_choose(engine, err));
     QN_TRY(check_numerics(engine, err));
     QN_TRY(name_devices(engine, err));
@@ -293,9 +297,9 @@ static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
 }
 
 // With a weight type that has no kernels, only the reference path and inspection are left.
-static qn_status try_compile(qn_engine *engine, const char *path, qn_err *err) {
+static qn_status try_compile(qn_engine *engine, qn_err *err) {
     qn_err why;
-    const qn_status status = compile(engine, path, &why);
+    const qn_status status = compile(engine, &why);
     const bool needs_none = engine->opts.no_weights || engine->opts.reference;
     if (status == QN_UNSUPPORTED && needs_none && !engine->team) {
         qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING, "no plan: %s", why.message);
@@ -455,12 +459,14 @@ static qn_status check_team(const qn_engine *engine, qn_err *err) {
 
 static qn_status open_model(qn_engine *engine, const qn_source_opts *from, qn_err *err) {
     if (engine->team) QN_TRY(check_team(engine, err));
-    const int asked = engine->opts.n_threads;
-    QN_TRY(qn_pool_create(&engine->pool, asked ? asked : engine->switches.threads, err));
+    const int asked = engine->opts.n_threads ? engine->opts.n_threads : engine->switches.threads;
+    const int usual = engine->team ? qn_team_threads(engine->team) : 0;
+    QN_TRY(qn_pool_create(&engine->pool, asked ? asked : usual, err));
     QN_TRY(qn_source_create(&engine->source, from, err));
     QN_TRY(create_model(engine, err));
     QN_TRY(choose_graph(engine, err));
     engine->cache_type = choose_cache_type(engine);
+    QN_TRY(read_settings(engine, from->path, err));
     return open_devices(engine, err);
 }
 
@@ -475,11 +481,11 @@ static qn_status open_text(qn_engine *engine, qn_err *err) {
     return QN_OK;
 }
 
-static qn_status open_plans(qn_engine *engine, const qn_source_opts *from, qn_err *err) {
+static qn_status open_plans(qn_engine *engine, qn_err *err) {
     QN_TRY(set_up_stages(engine, err));
     QN_TRY(check_graphs(engine, err));
     QN_TRY(open_text(engine, err));
-    QN_TRY(try_compile(engine, from->path, err));
+    QN_TRY(try_compile(engine, err));
     if (engine->opts.no_weights) return QN_OK;
     if (engine->opts.reference || engine->switches.ref) QN_TRY(load_reference(engine, err));
     if (!engine->opts.reference) QN_TRY(load_packs(engine, err));
@@ -492,10 +498,11 @@ static qn_status meet(qn_engine *engine, const qn_source_opts *from, qn_err *err
     if (team->n_ranks == 1)
         qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING,
                "a split over one process: mpirun or srun starts several");
+    QN_TRY(qn_team_compare_versions(team, err));
     qn_status status = open_model(engine, from, err);
     QN_TRY(qn_team_compare(team, engine, status, err));
     QN_TRY(qn_team_choose(team, engine, err));
-    status = open_plans(engine, from, err);
+    status = open_plans(engine, err);
     QN_TRY(qn_ranks_agree_late(team->ranks, status, err));
     QN_TRY(qn_team_level(team, engine, err));
     team->has_opened = true;
@@ -518,7 +525,7 @@ static qn_status open_parts(qn_engine *engine, const qn_source_opts *from,
     QN_TRY(qn_switches_read(&engine->switches, err));
     if (engine->opts.split != QN_SPLIT_NONE) return open_shared(engine, from, ranks, err);
     QN_TRY(open_model(engine, from, err));
-    return open_plans(engine, from, err);
+    return open_plans(engine, err);
 }
 
 // What several ranks fail with is told once.

@@ -2,7 +2,6 @@
 
 #include "core/mem.h"
 #include "runtime/engine.h"
-#include "runtime/identity.h"
 #include "runtime/state_int.h"
 
 #include <string.h>
@@ -65,75 +64,8 @@ qn_status qn_team_refuse(const qn_team *team, const char *what, qn_err *err) {
     return QN_FAIL(err, UNSUPPORTED, "%s: not of a model that %d ranks share", what, team->n_ranks);
 }
 
-// --- the same model and options on all -----------------------------------------------------------
-
-// What ranks must agree in, as words that are compared.
-typedef struct likeness {
-    uint64_t version, model, adapters;
-    int64_t split, numerics, cache_type, mtp, layers, timeout_ms, no_weights;
-    uint64_t shares; // a hash of the text
-    uint64_t rope;
-} likeness;
-
-static const struct {
-    const char *name;
-    size_t offset;
-} likeness_fields[] = {
-    {"version of Quern", offsetof(likeness, version)},
-    {"model", offsetof(likeness, model)},
-    {"adapters", offsetof(likeness, adapters)},
-    {"split", offsetof(likeness, split)},
-    {"numerics", offsetof(likeness, numerics)},
-    {"type of the KV cache", offsetof(likeness, cache_type)},
-    {"use of the prediction head", offsetof(likeness, mtp)},
-    {"layers", offsetof(likeness, layers)},
-    {"rank timeout", offsetof(likeness, timeout_ms)},
-    {"use of weights (--dry-run)", offsetof(likeness, no_weights)},
-    {"shares of layers", offsetof(likeness, shares)},
-    {"rope scaling", offsetof(likeness, rope)},
-};
-
-static qn_status describe(likeness *out, const qn_engine *engine, qn_err *err) {
-    const qn_engine_opts *o = &engine->opts;
-    *out = (likeness){.version = (uint64_t)QN_VERSION_MAJOR << 32 | QN_VERSION_MINOR << 16 |
-                                 QN_VERSION_PATCH,
-                      .split = o->split,
-                      .numerics = o->numerics,
-                      .cache_type = o->cache_type,
-                      .mtp = o->mtp,
-                      .layers = engine->model->hparams->layers,
-                      .timeout_ms = o->rank_timeout_ms,
-                      .no_weights = o->no_weights,
-                      .rope = engine->rope_hash};
-    for (const char *at = o->shares; at && *at; at++)
-        out->shares = qn_identity_mix(out->shares, (unsigned char)*at, 1);
-    for (int64_t i = 0; i < engine->model->n_sets; i++)
-        out->adapters = qn_identity_mix(out->adapters, engine->adapter_hashes[i], 1);
-    return qn_identity_hash(&out->model, engine->source, engine->pool, err);
-}
-
-static uint64_t word(const likeness *l, size_t offset) {
-    uint64_t value;
-    memcpy(&value, (const char *)l + offset, sizeof value);
-    return value;
-}
-
-static qn_status compare(const likeness *all, int n, qn_err *err) {
-    for (int r = 1; r < n; r++) {
-        for (size_t f = 0; f < sizeof likeness_fields / sizeof *likeness_fields; f++) {
-            const size_t at = likeness_fields[f].offset;
-            if (word(&all[r], at) == word(&all[0], at)) continue;
-            return QN_FAIL(err, ARGUMENT, "ranks differ in the %s: rank %d has %llx, rank 0 %llx",
-                           likeness_fields[f].name, r, (unsigned long long)word(&all[r], at),
-                           (unsigned long long)word(&all[0], at));
-        }
-    }
-    return QN_OK;
-}
-
-// As many bytes of every rank, at `all`; one of them is at `own`.
-static qn_status gather_equal(qn_team *team, void *all, const void *own, size_t bytes,
-                              qn_err *err) {
+qn_status qn_team_gather_equal(qn_team *team, void *all, const void *own, size_t bytes,
+                               qn_err *err) {
     size_t *sizes = qn_alloc((size_t)team->n_ranks, sizeof *sizes);
     if (!sizes) return QN_NOMEM(err, "ranks");
     for (int r = 0; r < team->n_ranks; r++) sizes[r] = bytes;
@@ -142,15 +74,9 @@ static qn_status gather_equal(qn_team *team, void *all, const void *own, size_t 
     return status;
 }
 
-qn_status qn_team_compare(qn_team *team, const qn_engine *engine, qn_status own, qn_err *err) {
-    likeness mine = {0}, *all = qn_alloc((size_t)team->n_ranks, sizeof *all);
-    qn_status status = own;
-    if (!status) status = all ? describe(&mine, engine, err) : QN_NOMEM(err, "ranks");
-    status = qn_ranks_agree_late(team->ranks, status, err);
-    if (!status) status = gather_equal(team, all, &mine, sizeof mine, err);
-    if (!status) status = compare(all, team->n_ranks, err);
-    qn_free(all);
-    return status;
+int qn_team_threads(const qn_team *team) {
+    const int share = qn_pool_default_threads() / qn_ranks_sharing(team->ranks);
+    return share > 1 ? share : 1;
 }
 
 // --- what pages cost -----------------------------------------------------------------------------
@@ -163,29 +89,9 @@ static void take_max(int64_t *to, const int64_t *all, int n_ranks, size_t n) {
     }
 }
 
-// What is left out by QN_SKIP or a profile beside the weights, which may be another one on another
-// machine: it changes what is gathered.
-static qn_status compare_passes(qn_team *team, const qn_engine *engine, qn_err *err) {
-    const uint64_t own = engine->skip | engine->profile.prefill.skip;
-    uint64_t *all = qn_alloc((size_t)team->n_ranks, sizeof *all);
-    qn_status status = all ? QN_OK : QN_NOMEM(err, "ranks");
-    status = qn_ranks_agree(team->ranks, status, err);
-    if (!status) status = gather_equal(team, all, &own, sizeof own, err);
-    for (int r = 1; r < team->n_ranks && !status; r++) {
-        if (all[r] != all[0])
-            status = QN_FAIL(err, ARGUMENT,
-                             "ranks differ in the passes that are left out: rank %d has %llx, rank "
-                             "0 %llx",
-                             r, (unsigned long long)all[r], (unsigned long long)all[0]);
-    }
-    qn_free(all);
-    return status;
-}
-
 qn_status qn_team_level(qn_team *team, qn_engine *engine, qn_err *err) {
     qn_state_layout *layout = engine->layout;
     const size_t n = (size_t)layout->n_groups + 1;
-    QN_TRY(compare_passes(team, engine, err));
     int64_t *own = qn_alloc(n, sizeof *own),
             *all = qn_alloc(n * (size_t)team->n_ranks, sizeof *all);
     qn_status status = own && all ? QN_OK : QN_NOMEM(err, "ranks");
@@ -193,7 +99,7 @@ qn_status qn_team_level(qn_team *team, qn_engine *engine, qn_err *err) {
     for (size_t g = 0; g + 1 < n && !status; g++) own[g] = layout->groups[g].page_bytes;
     if (!status) {
         own[n - 1] = layout->slot_bytes;
-        status = gather_equal(team, all, own, n * sizeof *own, err);
+        status = qn_team_gather_equal(team, all, own, n * sizeof *own, err);
     }
     if (!status) {
         take_max(own, all, team->n_ranks, n);

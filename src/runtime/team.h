@@ -54,7 +54,14 @@ QN_MUST_CHECK qn_status qn_team_join(qn_team **out, const qn_engine_opts *opts,
 // Rank 0 tells the others that it is over. NULL is fine.
 void qn_team_leave(qn_team *team);
 
-// After the model is there, or failed to open: whether all have the same and want the same.
+// How many threads this rank takes by default: cores that several ranks may use are divided.
+int qn_team_threads(const qn_team *team);
+// As many bytes of every rank, at `all`; one of them is at `own`.
+QN_MUST_CHECK qn_status qn_team_gather_equal(qn_team *team, void *all, const void *own,
+                                             size_t bytes, qn_err *err);
+// Whether ranks fit together (team_compare.c): first their versions; then, after the model is there
+// or failed to open, whether all have the same and want the same.
+QN_MUST_CHECK qn_status qn_team_compare_versions(qn_team *team, qn_err *err);
 QN_MUST_CHECK qn_status qn_team_compare(qn_team *team, const qn_engine *engine, qn_status own,
                                         qn_err *err);
 // Decides how the model is split; all ranks decide the same.
