@@ -201,8 +201,10 @@ static bool find_choice_problem(qn_problem *p, const qn_choice *c) {
         return true;
     }
     if (c->reason == QN_REASON_STOPPED || c->reason == QN_REASON_CALLER) {
-        (void)QN_REFUSE(p, 503, "",
-                        "the answer was given up: the server stops, or is out of memory");
+        const qn_server *server = c->job->ex->server;
+        (void)QN_REFUSE(p, 503, "", "the answer was given up: %s",
+                        atomic_load(&server->has_end) ? server->end.message
+                                                      : "the server stops, or is out of memory");
         return true;
     }
     if (!is_too_late(c)) return false;

@@ -68,7 +68,8 @@ static bool check_engine(qn_served *m) {
 static void note_failure(qn_served *m, int *n_failures, const qn_err *err) {
     static const struct timespec pause = {.tv_nsec = RETRY_MS * 1000000};
     const bool is_final = check_engine(m);
-    qn_logger_say(&m->server->logger, "error", "a step failed: %s", err->message);
+    if (!atomic_load(&m->server->has_end)) // which is told once, at the end
+        qn_logger_say(&m->server->logger, "error", "a step failed: %s", err->message);
     if (++*n_failures >= MAX_FAILURES || is_final) {
         atomic_store(&m->is_failing, true);
         qn_stop_flag_set(m->give_up);
