@@ -112,12 +112,23 @@ static void it_needs_a_session(void **state) {
     cli_free(&r);
 }
 
+static void it_is_of_one_process(void **state) {
+    (void)state;
+    cli_result r = CLI_RUN("run", CHATTY, "Hi", "--session", cli_path("split.json"),
+                           "--session-state", "--split", "layers");
+    assert_int_equal(r.code, 2);
+    assert_non_null(strstr(r.err, "--session-state does not work with --split"));
+    assert_string_equal(r.out, "");
+    cli_free(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_conversation_goes_on_without_prefill),
         cmocka_unit_test(a_hybrid_goes_on_too),
         cmocka_unit_test(a_state_that_cannot_be_used_is_left_aside),
         cmocka_unit_test(it_needs_a_session),
+        cmocka_unit_test(it_is_of_one_process),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

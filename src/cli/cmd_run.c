@@ -88,6 +88,9 @@ static qn_status check_needs(const qn_run_args *args, qn_err *err) {
         if (rows[i].is_given && !rows[i].is_met)
             return QN_FAIL(err, ARGUMENT, "run: %s needs %s", rows[i].name, rows[i].needs);
     }
+    if (args->session_state && args->engine.split)
+        return QN_FAIL(err, ARGUMENT,
+                       "run: --session-state does not work with --split; --session alone does");
     const char *draft = args->draft;
     if (draft && *draft && !draft[strspn(draft, "0123456789")] && !qn_path_is_file(draft))
         return QN_FAIL(err, ARGUMENT, "--draft takes a model, got '%s'; the number is --draft-max",

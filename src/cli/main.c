@@ -163,19 +163,25 @@ static int print_help(const qn_command *command, const qn_call *call, const qn_u
     return finish(DONE);
 }
 
+// What ranks fail with alike is told once.
+static void hush(qn_err *err, bool is_silent) {
+    if (is_silent && err->message[0] && !qn_ranks_must_tell(err->status)) err->message[0] = '\0';
+}
+
 static int run_call(const qn_command *command, const qn_call *call, const qn_user_config *config,
                     bool is_silent) {
     qn_err err = {0};
     bool is_done = false;
     qn_status status = qn_call_check(call, command, &err);
     if (status) {
-        const int code = status == QN_MEMORY ? FAILED : WRONG_USAGE;
-        return is_silent ? code : report_call(&err, code, command, config);
+        hush(&err, is_silent);
+        return report_call(&err, status == QN_MEMORY ? FAILED : WRONG_USAGE, command, config);
     }
     if (!is_silent) warn_of_strays();
     status = qn_ranks_run(&is_done, command, call, &err);
     if (!status && !is_done) status = command->run(call, &err);
     if (!status) return finish(DONE);
+    hush(&err, is_silent);
     const int code = report_call(&err, status == QN_USAGE ? WRONG_USAGE : FAILED, command, config);
     // Nothing but Ctrl-C stops a command, but for one on several ranks.
     if (status == QN_STOPPED && !qn_ranks_stop()) qn_interrupt_die();
@@ -198,7 +204,10 @@ static int run(const qn_command *command, char *const *words, size_t n) {
         code = status == QN_ARGUMENT ? WRONG_USAGE : FAILED;
     else
         code = run_call(command, &call, &config, is_silent);
-    if (status && !wants_help && !is_silent) (void)report(&err, code);
+    if (status && !wants_help) {
+        hush(&err, is_silent);
+        (void)report(&err, code);
+    }
     qn_call_deinit(&call, command);
     qn_user_config_deinit(&config);
     return code;

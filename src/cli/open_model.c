@@ -270,7 +270,8 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
 void qn_err_name(qn_err *err, qn_status status, const char *path) {
     const bool is_switch = err && strncmp(err->message, "QN_", 3) == 0; // not the model's fault
     const bool is_told = err && !err->message[0];                       // by another rank
-    if (err && !is_switch && !is_told && !strstr(err->message, path))
+    const bool is_ranks = err && strncmp(err->message, "rank", 4) == 0; // "rank 1 of 2 was lost"
+    if (err && !is_switch && !is_told && !is_ranks && !strstr(err->message, path))
         qn_err_prefix(err, status, "%s", path);
 }
 

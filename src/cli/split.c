@@ -1,6 +1,8 @@
 #include "cli/split.h"
 
+#include "cli/out.h"
 #include "cli/split_report.h"
+#include "cli/terminal.h"
 
 #include "core/debug.h"
 #include "core/mem.h"
@@ -9,6 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 // Set by signals, so it is not in any object.
@@ -27,6 +30,17 @@ bool qn_ranks_is_silent(char *const *words, size_t n) {
         if (is_split(words[i])) return qn_launch_rank() > 0;
     }
     return false;
+}
+
+// The end of rank 0, and that it does not answer, nobody else tells.
+bool qn_ranks_must_tell(qn_status status) {
+    enum { PATIENCE_MS = 3000, STEP_MS = 20, MS = 1000000 };
+    if (qn_launch_rank() == 0 || status == QN_IO || status == QN_LIMIT) return true;
+    for (int i = 0; i < PATIENCE_MS / STEP_MS; i++) {
+        if (stop && qn_stop_flag_is_set(stop)) return false; // else TERM ends the process
+        nanosleep(&(struct timespec){.tv_nsec = STEP_MS * MS}, NULL);
+    }
+    return true;
 }
 
 static const qn_option *find_option(const qn_command *command, const char *name) {
@@ -94,13 +108,19 @@ static qn_status follow(const char *path, const qn_open_opts *opts, qn_err *err)
     return status;
 }
 
-static qn_status print_plan(const char *path, const qn_open_opts *opts, bool as_json,
-                            qn_err *err) {
+static qn_status print_plan(const char *path, const qn_open_opts *opts, bool as_json, qn_err *err) {
     qn_loaded loaded;
     QN_TRY(qn_cli_open(&loaded, path, opts, err));
     const qn_status status = qn_split_print(loaded.engine, as_json, err);
     qn_cli_close(&loaded);
     return status;
+}
+
+// Several processes that know nothing of each other are rarely meant.
+static void warn_of_copies(const qn_engine_args *args) {
+    if (args && !args->split && qn_launch_has_others() && qn_launch_rank() == 0)
+        qn_print_line("quern: warning: each of the processes that were started does all of this; "
+                      "with --split they share the model");
 }
 
 qn_status qn_ranks_run(bool *is_done, const qn_command *command, const qn_call *call, qn_err *err) {
@@ -109,6 +129,7 @@ qn_status qn_ranks_run(bool *is_done, const qn_command *command, const qn_call *
     const bool as_json = find_flag(command, call->options, "--json");
     char *bundled = NULL;
     *is_done = args && args->split && (follows || args->dry_run);
+    warn_of_copies(args);
     if (!args || !args->split) return QN_OK;
     QN_TRY(take_signals(follows, err));
     if (!*is_done) return QN_OK;

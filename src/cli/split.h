@@ -1,5 +1,5 @@
-// Commands of several processes that share a model (--split). Rank 0 does what was typed; the others
-// open the model and follow, print nothing and read nothing.
+// Commands of several processes that share a model (--split). Rank 0 does what was typed; the
+// others open the model and follow, print nothing and read nothing.
 #ifndef QN_CLI_SPLIT_H
 #define QN_CLI_SPLIT_H
 
@@ -8,6 +8,11 @@
 // Whether the words of a command ask for --split, and this process is not the first of those that
 // the launcher started: then others tell what is wrong.
 bool qn_ranks_is_silent(char *const *words, size_t n);
+
+// Whether this process tells what went wrong with it before it had joined the others, or while it
+// did. Rank 0 does so at once. What fails on others fails there, too, as a rule, and the launcher
+// ends them then: they wait for that before they tell.
+bool qn_ranks_must_tell(qn_status status);
 
 // The flag that ends waits for other ranks; NULL where nobody asked for --split.
 const qn_stop_flag *qn_ranks_stop(void);
