@@ -571,12 +571,17 @@ typedef enum qn_numerics {
     QN_NUMERICS_FAST,
     QN_NUMERICS_TENSOR,
 } qn_numerics;
-// How the KV cache is stored. AUTO: f32 for unquantised models, f16 for quantised ones.
+// How the KV cache is stored. AUTO: f32 for unquantised models, f16 for quantised ones. Q8_0R and
+// Q4_0R rotate keys and values before they are rounded, so that large numbers spread over the head.
+// Not every device has all of them; one that lacks a type refuses it by name.
 typedef enum qn_cache_type {
     QN_CACHE_AUTO,
     QN_CACHE_F32,
     QN_CACHE_F16,
-    QN_CACHE_Q8_0
+    QN_CACHE_Q8_0,
+    QN_CACHE_Q4_0,
+    QN_CACHE_Q8_0R,
+    QN_CACHE_Q4_0R
 } qn_cache_type;
 // How compiled plans are kept: one for each range of sizes (powers of two), one for each size, or
 // one that is bound again for each size. Changes no result.
@@ -678,9 +683,9 @@ typedef struct qn_engine_opts {
                          // model's limit
     // One model over several processes; see qn_engine_follow. Changes no result.
     qn_split split;
-    const char *shares;       // of QN_SPLIT_LAYERS: a number for each rank, as in "3,1"; NULL: as
-                              // fast as each of them was measured to be
-    int64_t rank_timeout_ms;  // max wait for another rank within a step; 0: 60,000
+    const char *shares;      // of QN_SPLIT_LAYERS: a number for each rank, as in "3,1"; NULL: as
+                             // fast as each of them was measured to be
+    int64_t rank_timeout_ms; // max wait for another rank within a step; 0: 60,000
     // Ends waits for other ranks that take long, a quarter of a second (QN_STOPPED); must outlive
     // the engine. NULL: none
     const qn_stop_flag *stop;
@@ -1289,7 +1294,7 @@ typedef struct qn_layer_info {
 QN_API QN_MUST_CHECK qn_status qn_session_layer_info(qn_layer_info *out, const qn_session *session,
                                                      int64_t layer, qn_err *err);
 // Keys (n, key_size), after rope, and values (n, value_size) of one head, of positions first ...
-// first + n - 1, as the KV cache holds them. One of both pointers may be NULL.
+// first + n - 1, as the KV cache rounds them, not rotated. One of both pointers may be NULL.
 QN_API QN_MUST_CHECK qn_status qn_session_read_kv(float *keys, float *values, qn_session *session,
                                                   int64_t layer, int64_t head, int64_t first,
                                                   int64_t n, qn_err *err);

@@ -88,7 +88,7 @@ static const qn_backend rig_backend = {.name = "rig", .cache_bytes = rig_cache_b
 
 // The layout of a graph on one device with the memory of the CPU.
 static inline qn_status rig_layout(qn_state_layout **out, const qn_graph *graph,
-                                   const qn_backend *backend, qn_type type, qn_err *err) {
+                                   const qn_backend *backend, qn_cache_type type, qn_err *err) {
     static qn_device device;
     device = (qn_device){.kind = &qn_cpu_device_kind, .backend = backend};
     return qn_state_layout_create(out, graph, &(qn_state_part){.device = &device}, 1, type, err);
@@ -103,7 +103,7 @@ static inline void rig_open(rig *r, rig_kind kind, qn_state_opts opts) {
     qn_err err;
     *r = (rig){.kind = kind};
     rig_graph(&r->graph, kind);
-    ASSERT_OK(rig_layout(&r->layout, &r->graph, &rig_backend, QN_TYPE_F32, &err));
+    ASSERT_OK(rig_layout(&r->layout, &r->graph, &rig_backend, QN_CACHE_F32, &err));
     opts.layout = r->layout;
     opts.flush = rig_flush;
     opts.flush_arg = r;

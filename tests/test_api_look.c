@@ -138,8 +138,9 @@ static void recurrent_state_is_that_of_the_history(void **state) {
 // A rounded cache is read as it is kept.
 static void cache_types_round_what_is_read(void **state) {
     (void)state;
-    kept all[3];
-    for (int i = 0; i < 3; i++) {
+    enum { F32, F16, Q8_0, Q4_0, Q8_0R, Q4_0R, TYPES };
+    kept all[TYPES];
+    for (int i = 0; i < TYPES; i++) {
         qn_engine *engine = family_open(
             "qwen3", &QN_INIT(qn_engine_opts, .cache_type = (qn_cache_type)(QN_CACHE_F32 + i)));
         qn_session *session = prefilled(engine, &plain, N_IDS);
@@ -148,15 +149,19 @@ static void cache_types_round_what_is_read(void **state) {
         qn_engine_close(engine);
     }
     const int64_t n = all[0].info.n_heads * all[0].n * all[0].info.key_size;
-    double worst[3] = {0}, max = 0;
+    double worst[TYPES] = {0}, max = 0;
     for (int64_t k = 0; k < n; k++) {
         max = fmax(max, fabs((double)all[0].keys[k]));
-        for (int i = 1; i < 3; i++)
+        for (int i = 1; i < TYPES; i++)
             worst[i] = fmax(worst[i], fabs((double)all[i].keys[k] - (double)all[0].keys[k]));
     }
-    assert_true(worst[1] > 0 && worst[1] <= max * 0x1p-11);
-    assert_true(worst[2] > worst[1] && worst[2] <= max / 127);
-    for (int i = 0; i < 3; i++) drop_kept(&all[i]);
+    assert_true(worst[F16] > 0 && worst[F16] <= max * 0x1p-11);
+    assert_true(worst[Q8_0] > worst[F16] && worst[Q8_0] <= max / 127);
+    assert_true(worst[Q4_0] > worst[Q8_0] && worst[Q4_0] <= max / 4);
+    // Rotated ones are read rotated back.
+    assert_true(worst[Q8_0R] != worst[Q8_0] && worst[Q8_0R] <= max / 64);
+    assert_true(worst[Q4_0R] != worst[Q4_0] && worst[Q4_0R] <= max / 2);
+    for (int i = 0; i < TYPES; i++) drop_kept(&all[i]);
 }
 
 static void what_is_not_there_is_refused(void **state) {

@@ -106,7 +106,7 @@ static void every_family_goes_on_anywhere(void **state) {
 
 static void every_cache_type_goes_on_anywhere(void **state) {
     (void)state;
-    for (int type = QN_CACHE_F32; type <= QN_CACHE_Q8_0; type++) {
+    for (int type = QN_CACHE_F32; type <= QN_CACHE_Q4_0R; type++) {
         const qn_engine_opts opts = QN_INIT(qn_engine_opts, .cache_type = (qn_cache_type)type);
         bytes_are_the_same_everywhere("qwen3", &opts);
         bytes_are_the_same_everywhere("gemma3", &opts);
@@ -334,8 +334,10 @@ static void another_model_or_setting_is_refused(void **state) {
     blob b = short_state(&t, "qwen35", next);
     assert_refused("qwen3", NULL, &b, "qwen35", "qwen3 ");
     assert_refused("qwen35_moe", NULL, &b, "qwen35 ", "qwen35moe");
-    assert_refused("qwen35", &QN_INIT(qn_engine_opts, .cache_type = QN_CACHE_F16), &b, "F32",
-                   "F16");
+    assert_refused("qwen35", &QN_INIT(qn_engine_opts, .cache_type = QN_CACHE_F16), &b, "f32",
+                   "f16");
+    assert_refused("qwen35", &QN_INIT(qn_engine_opts, .cache_type = QN_CACHE_Q4_0R), &b, "f32",
+                   "q4_0r");
     assert_refused("qwen35", &QN_INIT(qn_engine_opts, .numerics = QN_NUMERICS_FAST), &b, "exact",
                    "fast");
     assert_refused("qwen35", &QN_INIT(qn_engine_opts, .mtp = true), &b, "without", "with one");

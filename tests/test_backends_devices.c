@@ -116,7 +116,13 @@ static void weights_that_cannot_be_loaded_are_refused(void **state) {
 
 static const char *const forms[] = {"i12_256", "i16_256", "i8_32", "f32"};
 enum { N_FORMS = sizeof forms / sizeof *forms };
-static const qn_type cache_types[] = {QN_TYPE_F32, QN_TYPE_F16, QN_TYPE_Q8_0};
+// Three types for every case of attention, and one of three more: all of them would take minutes.
+enum { N_CACHES = 4 };
+static qn_cache_type cache_type(size_t i, int k) {
+    static const qn_cache_type always[] = {QN_CACHE_F32, QN_CACHE_F16, QN_CACHE_Q8_0};
+    static const qn_cache_type more[] = {QN_CACHE_Q4_0R, QN_CACHE_Q8_0R, QN_CACHE_Q4_0};
+    return k < 3 ? always[k] : more[i % 3];
+}
 // Prefill with padding, one row, and two sequences.
 static const rig_step mixed_steps[] = {
     {.segs = {{.rows = 37}}, .n_segs = 1, .n_inert = 3},
@@ -126,7 +132,7 @@ static const rig_step mixed_steps[] = {
 enum { N_MIXED = sizeof mixed_steps / sizeof *mixed_steps };
 
 static void agree(const char *text, const char *what) {
-    assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, false, what);
+    assert_devices_agree(text, QN_CACHE_F32, mixed_steps, N_MIXED, false, what);
 }
 
 static void elements_agree(void **state) {
@@ -177,10 +183,12 @@ static void positions_and_moves_agree(void **state) {
     agree("graph \"t\"\n%0 \"x\" f32 (T, 3, 20) = input\n%1 \"y\" f32 (T, 3, 12) = input\n"
           "%2 \"table\" table () = input\n%3 f32 (8) = const [1, 0.5, 0.3, 0.1, 0.01, 1e-3, 7, 2]\n"
           "%4 f32 (T, 2, 8) = angles(%3, %2) {scale=1, sections=[0, 0, 0, 0]}\n"
-          "%5 f32 (T, 2, 8) = angles(%3, %2) {scale=1, sections=[3, 3, 2, 0]}\n%6 \"n\" f32 (20) = param\n"
+          "%5 f32 (T, 2, 8) = angles(%3, %2) {scale=1, sections=[3, 3, 2, 0]}\n%6 \"n\" f32 (20) = "
+          "param\n"
           "%7 f32 (T, 3, 20) = rotate(%0, %4, %6) {eps=1e-6, rotate=16, pairs=half}\n"
           "%8 f32 (T, 3, 20) = rotate(%0, %5) {eps=0, rotate=16, pairs=adjacent}\n"
-          "%9 f32 (T, 3, 20) = rope(%0, %3, %2) {scale=1, rotate=16, pairs=half, sections=[3, 3, 2, 0]}\n"
+          "%9 f32 (T, 3, 20) = rope(%0, %3, %2) {scale=1, rotate=16, pairs=half, sections=[3, 3, "
+          "2, 0]}\n"
           "%10 f32 (T, 3, 7) = narrow(%0) {axis=2, start=5, length=7}\n"
           "%11 f32 (T, 2, 20) = narrow(%0) {axis=1, start=1, length=2}\n"
           "%12 f32 (T, 3, 32) = concat(%0, %1) {axis=2}\n"
@@ -260,7 +268,7 @@ static void adapters_agree(void **state) {
                  "%%4 \"table\" table () = input\n"
                  "%%5 f32 (T, 530) = lora(%%0, %%1, %%2, %%3, %%4) {scale=1.5}\noutput \"z\" %%5\n",
                  types[i], types[i]);
-        assert_devices_agree(text, QN_TYPE_F32, steps, 3, false, "adapters");
+        assert_devices_agree(text, QN_CACHE_F32, steps, 3, false, "adapters");
     }
 }
 
@@ -337,7 +345,7 @@ static void many_rows_agree(void **state) {
         "output \"project\" %5\noutput \"silu\" %7\noutput \"gelu\" %9\n"
         "output \"head\" %13\noutput \"best\" %14\noutput \"head capped\" %15\n"
         "output \"best capped\" %16\noutput \"parts\" %19\n",
-        QN_TYPE_F32, steps, 3, false, "many rows");
+        QN_CACHE_F32, steps, 3, false, "many rows");
 }
 
 // --- attention -----------------------------------------------------------------------------------
@@ -435,9 +443,10 @@ static void usual_attention_agrees(void **state) {
     for (size_t i = 0; i < sizeof usual_cases / sizeof *usual_cases; i++) {
         char text[4096], what[64];
         build_attention(text, sizeof text, &usual_cases[i]);
-        for (int k = 0; k < 3; k++) {
-            snprintf(what, sizeof what, "usual attention %zu, %s", i, lower_name(cache_types[k]));
-            assert_devices_agree(text, cache_types[k], deep_steps, N_DEEP, false, what);
+        for (int k = 0; k < N_CACHES; k++) {
+            const qn_cache_type type = cache_type(i, k);
+            snprintf(what, sizeof what, "usual attention %zu, %s", i, qn_kv_type_get(type)->name);
+            assert_devices_agree(text, type, deep_steps, N_DEEP, false, what);
         }
     }
 }
@@ -447,11 +456,12 @@ static void attention_agrees(void **state) {
     for (size_t i = 0; i < sizeof attention_cases / sizeof *attention_cases; i++) {
         char text[4096], what[64];
         build_attention(text, sizeof text, &attention_cases[i]);
-        for (int k = 0; k < 3; k++) {
-            snprintf(what, sizeof what, "attention %zu, %s", i, lower_name(cache_types[k]));
-            assert_devices_agree(text, cache_types[k], long_steps, 4, false, what);
+        for (int k = 0; k < N_CACHES; k++) {
+            const qn_cache_type type = cache_type(i, k);
+            snprintf(what, sizeof what, "attention %zu, %s", i, qn_kv_type_get(type)->name);
+            assert_devices_agree(text, type, long_steps, 4, false, what);
             if (attention_cases[i].window)
-                assert_devices_agree(text, cache_types[k], window_steps, 2, false, what);
+                assert_devices_agree(text, type, window_steps, 2, false, what);
         }
     }
 }
@@ -496,7 +506,7 @@ static void recurrent_state_agrees(void **state) {
             "%%5) {scale=0.5, heads=%s}\noutput \"delta\" %%7\n",
             g, e, g, e, h, f, h, h, h, e, f, h, f, h, e, f, cases[i].rule);
         snprintf(what, sizeof what, "delta %zu", i);
-        assert_devices_agree(text, QN_TYPE_F32, rollback_steps, 5, false, what);
+        assert_devices_agree(text, QN_CACHE_F32, rollback_steps, 5, false, what);
         if (n == 1) continue;
         snprintf(text, sizeof text,
                  "graph \"t\"\n%%0 \"x\" f32 (T, %d) = input\n%%1 \"w\" f32 (%d, %d) = param\n"
@@ -505,7 +515,7 @@ static void recurrent_state_agrees(void **state) {
                  "output \"conv\" %%4\n",
                  c, c, n, n - 1, c, c, n - 1, c);
         snprintf(what, sizeof what, "conv %zu", i);
-        assert_devices_agree(text, QN_TYPE_F32, rollback_steps, 5, false, what);
+        assert_devices_agree(text, QN_CACHE_F32, rollback_steps, 5, false, what);
     }
 }
 
@@ -521,18 +531,18 @@ static void what_is_not_finite_agrees(void **state) {
         const int n = inner_size(types[i / N_FORMS]);
         char text[4096];
         build_matmuls(text, sizeof text, name, forms[i % N_FORMS], n);
-        assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, true, name);
+        assert_devices_agree(text, QN_CACHE_F32, mixed_steps, N_MIXED, true, name);
         build_heads(text, sizeof text, name, forms[i % N_FORMS], n);
-        assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, true, name);
+        assert_devices_agree(text, QN_CACHE_F32, mixed_steps, N_MIXED, true, name);
         build_norms(text, sizeof text, forms[i % N_FORMS], 100);
-        assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, true, "norms");
+        assert_devices_agree(text, QN_CACHE_F32, mixed_steps, N_MIXED, true, "norms");
     }
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < N_CACHES; k++) {
         char text[4096];
         build_attention(text, sizeof text, &attention_cases[1]);
-        assert_devices_agree(text, cache_types[k], mixed_steps, N_MIXED, true, "attention");
+        assert_devices_agree(text, cache_type(0, k), mixed_steps, N_MIXED, true, "attention");
         build_attention(text, sizeof text, &usual_cases[k]);
-        assert_devices_agree(text, cache_types[k], deep_steps, N_DEEP, true, "usual attention");
+        assert_devices_agree(text, cache_type(0, k), deep_steps, N_DEEP, true, "usual attention");
     }
 }
 
@@ -549,7 +559,7 @@ static void programs_know_their_limits(void **state) {
         device_rig r;
         trace t = {0};
         int64_t hits, misses;
-        rig_open(&r, devices.names[d], one_op, QN_TYPE_F32);
+        rig_open(&r, devices.names[d], one_op, QN_CACHE_F32);
         const qn_device_kind *how = r.device->kind;
         const rig_step large = {.segs = {{.rows = RIG_ROWS + 1}}, .n_segs = 1};
         const rig_step small = {.segs = {{.rows = 3}}, .n_segs = 1};
@@ -578,7 +588,7 @@ static void programs_are_measured_and_timed(void **state) {
         trace t = {0};
         qn_err err;
         qn_program *measured, *timed;
-        rig_open(&r, devices.names[d], one_op, QN_TYPE_F32);
+        rig_open(&r, devices.names[d], one_op, QN_CACHE_F32);
         const qn_device_kind *how = r.device->kind;
         qn_program_opts opts = rig_opts(&r);
         opts.is_measured = true;

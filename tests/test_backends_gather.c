@@ -68,9 +68,10 @@ static void write_text(char *to, const axis *a, int64_t own, bool is_gathered) {
     char x[8] = "_";
     if (own) snprintf(x, sizeof x, "%%%d", n - 1);
     if (is_gathered)
-        snprintf(to + at, TEXT,
-                 "%%%d f32 %s = all_gather(%s) {length=%lld, unit=%lld, parts=%lld, alike=0, form=%s}\n", n,
-                 whole, x, (long long)a->length, (long long)a->unit, (long long)a->parts, a->form);
+        snprintf(
+            to + at, TEXT,
+            "%%%d f32 %s = all_gather(%s) {length=%lld, unit=%lld, parts=%lld, alike=0, form=%s}\n",
+            n, whole, x, (long long)a->length, (long long)a->unit, (long long)a->parts, a->form);
 }
 
 // A rank's program, and what came out of it.
@@ -121,7 +122,7 @@ static void run_alone(member *m, const axis *a, const char *device, int64_t rows
     one.n_ranks = 1;
     write_text(text, &one, a->length, false);
     memset(m, 0, sizeof *m);
-    rig_open(&m->rig, device, text, QN_TYPE_F32);
+    rig_open(&m->rig, device, text, QN_CACHE_F32);
     begin_member(m, &one, 0, rows);
     m->rig.device->kind->run(m->rig.program);
     read_member(m, a);
@@ -137,7 +138,7 @@ static void check_axis(const axis *a, const char *device) {
         write_text(text, a, own_of(a, r), true);
         members[r].place = (rank_place){.group = &group, .rank = r};
         members[r].gather = gather_of(&members[r].place);
-        rig_open_rank(&members[r].rig, device, text, QN_TYPE_F32, &members[r].gather);
+        rig_open_rank(&members[r].rig, device, text, QN_CACHE_F32, &members[r].gather);
     }
     for (int64_t rows = 1; rows <= ROWS; rows += ROWS - 1) {
         for (int r = 0; r < a->n_ranks; r++) begin_member(&members[r], a, r, rows);
@@ -193,17 +194,18 @@ static void check_ids(int n, const char *device, int64_t rows) {
     const qn_attrs attrs = {.length = IDS, .unit = 2, .parts = 1};
     group_init(&group, n);
     memset(members, 0, sizeof members);
-    snprintf(text, sizeof text,
-             "graph \"rows\"\n%%0 \"ids\" i32 (T) = input\n%%1 \"x\" f32 (T, %d) = input\n"
-             "%%2 f32 (T, %d) = all_gather(%%1, %%0) {length=%d, unit=2, parts=1, alike=0, form=f32}\n",
-             WIDTH, WIDTH, IDS);
+    snprintf(
+        text, sizeof text,
+        "graph \"rows\"\n%%0 \"ids\" i32 (T) = input\n%%1 \"x\" f32 (T, %d) = input\n"
+        "%%2 f32 (T, %d) = all_gather(%%1, %%0) {length=%d, unit=2, parts=1, alike=0, form=f32}\n",
+        WIDTH, WIDTH, IDS);
     const axis whole = {1, 1, WIDTH, 1, 1, "f32"};
     const rig_step step = {.segs = {{.rows = (int32_t)rows}}, .n_segs = 1};
     for (int r = 0; r < n; r++) {
         member *m = &members[r];
         m->place = (rank_place){.group = &group, .rank = r};
         m->gather = gather_of(&m->place);
-        rig_open_rank(&m->rig, device, text, QN_TYPE_F32, &m->gather);
+        rig_open_rank(&m->rig, device, text, QN_CACHE_F32, &m->gather);
         const qn_sizes sizes = rig_make_message(&m->rig, &step);
         qn_step_at(m->rig.message, QN_STEP_IDS)[0] = -5; // nobody's: any rank's will do
         assert_true(m->rig.device->kind->begin(m->rig.program, 0, m->rig.message, &sizes));
@@ -285,7 +287,7 @@ static void a_failed_gather_crashes_nothing(void **state) {
             memset(&m, 0, sizeof m);
             m.gather = (qn_gather){.arg = &n_calls, .n_ranks = 2, .gather = fail_to_gather};
             write_text(text, &a, 32, true);
-            rig_open_rank(&m.rig, devices[d], text, QN_TYPE_F32, &m.gather);
+            rig_open_rank(&m.rig, devices[d], text, QN_CACHE_F32, &m.gather);
             begin_member(&m, &a, 0, rows);
             m.rig.device->kind->run(m.rig.program);
             read_member(&m, &a);
@@ -306,7 +308,7 @@ static void a_stopped_rank_still_meets_the_others(void **state) {
         memset(&m, 0, sizeof m);
         m.gather = (qn_gather){.arg = &n_calls, .n_ranks = 2, .gather = fail_to_gather};
         write_text(text, &a, 32, true);
-        rig_open_rank(&m.rig, devices[d], text, QN_TYPE_F32, &m.gather);
+        rig_open_rank(&m.rig, devices[d], text, QN_CACHE_F32, &m.gather);
         const qn_device_kind *how = m.rig.device->kind;
         how->release(m.rig.program);
         qn_err err;
@@ -332,7 +334,7 @@ static void programs_that_cannot_gather_are_refused(void **state) {
         memset(&m, 0, sizeof m);
         m.gather = (qn_gather){.arg = &m.place, .n_ranks = 2, .gather = group_gather};
         write_text(text, &a, 32, true);
-        rig_open_rank(&m.rig, devices[d], text, QN_TYPE_F32, &m.gather);
+        rig_open_rank(&m.rig, devices[d], text, QN_CACHE_F32, &m.gather);
         const qn_device_kind *how = m.rig.device->kind;
         qn_program_opts opts = rig_opts(&m.rig);
         ASSERT_FAILS(how->prepare(&program, m.rig.device, &opts, &err), QN_ARGUMENT,

@@ -1,7 +1,7 @@
 // Kernels that know the sequence: keys and values in pages, attention, recurrent state in slots.
 // The same bits on every level, for any split into steps and any order of pieces, and close to the
-// reference interpreter (f32 within 1e-5; f16 and q8_0 against a reference fed the rounded keys and
-// values, within the same).
+// reference interpreter (f32 within 1e-5; other types of the cache against a reference fed the
+// rounded keys and values, within the same).
 #include "testing.h"
 
 #include "task.h"
@@ -40,7 +40,7 @@ static void check_near(const float *got, const float *want, int64_t n, double bo
 // A layer's shape and how it attends; 0 and NULL are the plain case.
 typedef struct layer {
     int64_t heads, kv_heads, k_size, v_size; // H, K, E, F
-    qn_type type;
+    qn_cache_type type;                      // AUTO counts as F32
     int64_t window;
     float cap;
     bool has_sinks, has_allow;
@@ -56,6 +56,10 @@ typedef struct world {
     float sinks[64];
     float *sum[3]; // rows of a step, gathered: q, k, v
 } world;
+
+static const qn_kv_type *kv_type(const layer *l) {
+    return qn_kv_type_get(l->type ? l->type : QN_CACHE_F32);
+}
 
 static void world_open(world *w, const layer *l) {
     qn_err err;
@@ -76,10 +80,11 @@ static void world_open(world *w, const layer *l) {
              l->rule ? l->rule : "causal");
     ASSERT_OK(qn_graph_parse(&w->graph, text, strlen(text), &err));
     const int64_t bytes =
-        level_at(0)->backend.cache_bytes(l->type, l->kv_heads, l->k_size, l->v_size);
+        level_at(0)->backend.cache_bytes(kv_type(l)->type, l->kv_heads, l->k_size, l->v_size);
     w->cache = (qn_cache_view){.page_bytes = bytes + 192,
                                .offset = 128, // other layers lie before and after
-                               .type = l->type,
+                               .type = kv_type(l)->type,
+                               .is_rotated = kv_type(l)->is_rotated,
                                .heads = l->kv_heads,
                                .k_size = l->k_size,
                                .v_size = l->v_size};
@@ -162,16 +167,19 @@ static float *attend(world *w, const task_step *s, const qn_cpu_level *backend, 
     return outs[0];
 }
 
-// What is left of a row after it was kept in the cache.
-static void round_rows(float *rows, int64_t n_rows, int64_t size, qn_type type) {
-    const qn_type_info *info = qn_type_get(type);
+// What is left of a row after it was kept in the cache: as it is kept there, or rotated back.
+static void round_rows(float *rows, int64_t n_rows, int64_t size, const qn_kv_type *kv,
+                       bool is_back) {
+    const qn_type_info *info = qn_type_get(kv->type);
     float room[256];
     unsigned char packed[1024];
     for (int64_t r = 0; r < n_rows; r++) {
         memset(room, 0, sizeof room);
         memcpy(room, rows + r * size, (size_t)size * sizeof *room);
+        if (kv->is_rotated) qn_kv_rotate(room, size);
         info->pack(packed, room, (size + 31) / 32 * 32, NULL);
         info->unpack(room, packed, (size + 31) / 32 * 32);
+        if (kv->is_rotated && is_back) qn_kv_rotate(room, size);
         memcpy(rows + r * size, room, (size_t)size * sizeof *room);
     }
 }
@@ -192,8 +200,8 @@ static float *attend_reference(world *w, int32_t past, int32_t last) {
         int32_t *allow = qn_alloc((size_t)rows * (size_t)rows, sizeof *allow);
         fill_allow(allow, &s);
         gather(w, &s);
-        round_rows(w->sum[1], rows * w->l.kv_heads, w->l.k_size, w->l.type);
-        round_rows(w->sum[2], rows * w->l.kv_heads, w->l.v_size, w->l.type);
+        round_rows(w->sum[1], rows * w->l.kv_heads, w->l.k_size, kv_type(&w->l), true);
+        round_rows(w->sum[2], rows * w->l.kv_heads, w->l.v_size, kv_type(&w->l), true);
         for (int i = 0; i < 3; i++) qn_ref_set_input(ref, i, w->sum[i]);
         qn_ref_set_input(ref, 6, allow);
         ASSERT_OK(qn_ref_run(ref, &s.step, &err));
@@ -245,8 +253,8 @@ static void check_layer(const layer *l, int32_t past, int32_t last) {
     const int64_t row = l->heads * l->v_size;
     // With such rules a row's result depends on the step it is in.
     const bool is_free = !l->has_allow && (!l->rule || strcmp(l->rule, "full") != 0);
-    snprintf(what, sizeof what, "%s, %d + %d rows, window %d, rule %s", qn_type_get(l->type)->name,
-             past, last, (int)l->window, l->rule ? l->rule : "causal");
+    snprintf(what, sizeof what, "%s, %d + %d rows, window %d, rule %s", kv_type(l)->name, past,
+             last, (int)l->window, l->rule ? l->rule : "causal");
     float *want = attend_reference(&w, past, last);
     float *first = attend_after(&w, level_at(0), past, last);
     check_near(first + COMPANY * row, want, last * row, 1e-5, what);
@@ -276,19 +284,27 @@ static void attention_is_the_reference(void **state) {
         {.heads = 4, .kv_heads = 2, .k_size = 8, .v_size = 8},
         {.heads = 3, .kv_heads = 1, .k_size = 33, .v_size = 7, .cap = 2, .has_sinks = true},
         {.heads = 2, .kv_heads = 2, .k_size = 5, .v_size = 37, .window = 20},
-        {.heads = 6, .kv_heads = 2, .k_size = 64, .v_size = 32, .type = QN_TYPE_F16},
-        {.heads = 5, .kv_heads = 1, .k_size = 40, .v_size = 33, .type = QN_TYPE_Q8_0, .cap = 5},
+        {.heads = 6, .kv_heads = 2, .k_size = 64, .v_size = 32, .type = QN_CACHE_F16},
+        {.heads = 5, .kv_heads = 1, .k_size = 40, .v_size = 33, .type = QN_CACHE_Q8_0, .cap = 5},
         {.heads = 2, .kv_heads = 1, .k_size = 8, .v_size = 8, .rule = "full", .has_sinks = true},
         {.heads = 2, .kv_heads = 1, .k_size = 8, .v_size = 8, .rule = "full", .window = 9},
         {.heads = 2, .kv_heads = 1, .k_size = 8, .v_size = 8, .rule = "spans"},
         {.heads = 2, .kv_heads = 1, .k_size = 8, .v_size = 8, .rule = "spans", .has_allow = true},
         {.heads = 2, .kv_heads = 1, .k_size = 8, .v_size = 8, .has_allow = true, .window = 30},
         // As wide as the registers of every level, and wider; groups parted and whole.
-        {.heads = 4, .kv_heads = 2, .k_size = 128, .v_size = 128, .type = QN_TYPE_F16},
+        {.heads = 4, .kv_heads = 2, .k_size = 128, .v_size = 128, .type = QN_CACHE_F16},
         {.heads = 7, .kv_heads = 1, .k_size = 96, .v_size = 150},
-        {.heads = 8, .kv_heads = 8, .k_size = 40, .v_size = 136, .type = QN_TYPE_Q8_0},
-        {.heads = 9, .kv_heads = 1, .k_size = 36, .v_size = 70, .type = QN_TYPE_F16, .window = 33},
+        {.heads = 8, .kv_heads = 8, .k_size = 40, .v_size = 136, .type = QN_CACHE_Q8_0},
+        {.heads = 9, .kv_heads = 1, .k_size = 36, .v_size = 70, .type = QN_CACHE_F16, .window = 33},
         {.heads = 5, .kv_heads = 1, .k_size = 20, .v_size = 72, .has_allow = true, .rule = "spans"},
+        // Heads that are no whole blocks, and that rotate in parts of 1, 2, 4, 16, 32 and in one.
+        {.heads = 5, .kv_heads = 1, .k_size = 40, .v_size = 33, .type = QN_CACHE_Q4_0, .cap = 5},
+        {.heads = 4, .kv_heads = 2, .k_size = 128, .v_size = 64, .type = QN_CACHE_Q4_0},
+        {.heads = 4, .kv_heads = 2, .k_size = 80, .v_size = 96, .type = QN_CACHE_Q4_0R},
+        {.heads = 2, .kv_heads = 1, .k_size = 33, .v_size = 18, .type = QN_CACHE_Q8_0R},
+        {.heads = 3, .kv_heads = 1, .k_size = 20, .v_size = 8, .type = QN_CACHE_Q4_0R, .window = 9},
+        {.heads = 8, .kv_heads = 1, .k_size = 128, .v_size = 256, .type = QN_CACHE_Q8_0R},
+        {.heads = 6, .kv_heads = 2, .k_size = 64, .v_size = 64, .type = QN_CACHE_Q4_0R, .cap = 3},
     };
     static const int32_t pasts[] = {0, 29, 63, 64, 65, 127}; // 29: rows of several 16s of a page
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
@@ -302,7 +318,8 @@ static void chunks_meet(void **state) {
     static const layer layers[] = {
         {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6},
         {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6, .window = 100, .has_sinks = true},
-        {.heads = 1, .kv_heads = 1, .k_size = 4, .v_size = 4, .type = QN_TYPE_Q8_0, .cap = 1},
+        {.heads = 1, .kv_heads = 1, .k_size = 4, .v_size = 4, .type = QN_CACHE_Q8_0, .cap = 1},
+        {.heads = 1, .kv_heads = 1, .k_size = 4, .v_size = 8, .type = QN_CACHE_Q4_0R, .window = 70},
     };
     static const int32_t pasts[] = {255, 256, 257, 511, 1023, 1024, 1025};
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
@@ -379,6 +396,41 @@ static void plain_head(const world *w, float *to, int64_t t, int64_t h) {
     for (int64_t f = 0; f < v_size; f++) to[f] = all.o[f] * a * (1.0f / all.total);
 }
 
+// As the formula sees them: keys and values as they are kept, queries rotated where keys are.
+static void keep_rows(world *w) {
+    const layer *l = &w->l;
+    const qn_kv_type *kv = kv_type(l);
+    round_rows(w->k[0], MAX_LENGTH * l->kv_heads, l->k_size, kv, false);
+    round_rows(w->v[0], MAX_LENGTH * l->kv_heads, l->v_size, kv, false);
+    for (int64_t r = 0; kv->is_rotated && r < MAX_LENGTH * l->heads; r++)
+        qn_kv_rotate(w->q[0] + r * l->k_size, l->k_size);
+}
+
+// The transform by its definition: of n numbers, number i is the sum over j of those whose i & j
+// has an even number of bits, less the others, over the root of n.
+static void rotation_is_by_definition(void **state) {
+    (void)state;
+    static const int64_t sizes[][2] = {{1, 1},     {2, 2},    {33, 1},   {18, 2},  {20, 4},
+                                       {40, 8},    {80, 16},  {96, 32},  {64, 64}, {72, 8},
+                                       {128, 128}, {192, 64}, {256, 256}};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        const int64_t size = sizes[k][0], n = sizes[k][1];
+        float x[256], y[256];
+        task_fill(x, size, (uint32_t)k + 90);
+        memcpy(y, x, sizeof y);
+        qn_kv_rotate(y, size);
+        for (int64_t i = 0; i < size; i++) {
+            double sum = 0;
+            for (int64_t j = 0; j < n; j++)
+                sum += (double)x[i / n * n + j] *
+                       (__builtin_parityll((unsigned long long)(i % n & j)) ? -1 : 1);
+            assert_true(fabs((double)y[i] - sum / sqrt((double)n)) < 2e-6);
+        }
+        qn_kv_rotate(y, size);
+        check_near(y, x, size, 1e-6, "rotated back");
+    }
+}
+
 static void attention_keeps_the_contract(void **state) {
     (void)state;
     static const layer layers[] = {
@@ -386,6 +438,10 @@ static void attention_keeps_the_contract(void **state) {
         {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6, .window = 100, .has_sinks = true},
         {.heads = 3, .kv_heads = 3, .k_size = 4, .v_size = 19, .cap = 1},
         {.heads = 1, .kv_heads = 1, .k_size = 37, .v_size = 150},
+        {.heads = 2, .kv_heads = 1, .k_size = 24, .v_size = 40, .type = QN_CACHE_Q8_0},
+        {.heads = 2, .kv_heads = 1, .k_size = 24, .v_size = 40, .type = QN_CACHE_Q4_0},
+        {.heads = 2, .kv_heads = 1, .k_size = 24, .v_size = 64, .type = QN_CACHE_Q8_0R},
+        {.heads = 2, .kv_heads = 1, .k_size = 96, .v_size = 9, .type = QN_CACHE_Q4_0R},
     };
     static const int32_t rows[] = {0,   1,   62,  63,  64,  65,  126,  254,  255,  256,
                                    257, 300, 511, 512, 767, 768, 1022, 1023, 1024, 1090};
@@ -397,9 +453,11 @@ static void attention_keeps_the_contract(void **state) {
         spoil_cache(&w);
         task_step_init(&s, &(task_seg){.rows = MAX_LENGTH}, 1, 0);
         float *got = attend(&w, &s, level_at(0), 0);
+        keep_rows(&w);
         for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
             for (int64_t h = 0; h < w.l.heads; h++) {
                 plain_head(&w, want, rows[k], h);
+                if (w.cache.is_rotated) qn_kv_rotate(want, w.l.v_size);
                 assert_memory_equal(got + (rows[k] * w.l.heads + h) * w.l.v_size, want,
                                     (size_t)w.l.v_size * sizeof *want);
             }
@@ -459,7 +517,6 @@ static const qn_node *node_of(const qn_graph *graph, qn_op op) {
 // rotate + write + attend, and both fused forms, give the same bits: results and cache.
 static void fusing_changes_no_bit(void **state) {
     (void)state;
-    static const qn_type types[] = {QN_TYPE_F32, QN_TYPE_F16, QN_TYPE_Q8_0};
     static float in[9][TASK_ROWS * 72];
     static task_step s;
     qn_err err;
@@ -469,9 +526,14 @@ static void fusing_changes_no_bit(void **state) {
     task_step_init(&s, segs, 2, 2);
     for (int i = 0; i < 9; i++) task_fill(in[i], TASK_ROWS * 72, (uint32_t)i + 40);
     for (size_t i = 0; level_at(i); i++) {
-        for (int k = 0; k < 3; k++) {
-            qn_cache_view cache = {.type = types[k], .heads = 2, .k_size = 18, .v_size = 10};
-            cache.page_bytes = level_at(i)->backend.cache_bytes(types[k], 2, 18, 10);
+        for (int k = QN_CACHE_F32; k < QN_KV_TYPES; k++) {
+            const qn_kv_type *kv = qn_kv_type_get((qn_cache_type)k);
+            qn_cache_view cache = {.type = kv->type,
+                                   .is_rotated = kv->is_rotated,
+                                   .heads = 2,
+                                   .k_size = 18,
+                                   .v_size = 10};
+            cache.page_bytes = level_at(i)->backend.cache_bytes(kv->type, 2, 18, 10);
             const size_t bytes = (size_t)(cache.page_bytes * SLOTS * TASK_PAGES);
             unsigned char *pages[3];
             void *q[2], *key[2], *y[2], *none[2], *fused[2];
@@ -711,6 +773,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_the_reference),
         cmocka_unit_test(chunks_meet),
+        cmocka_unit_test(rotation_is_by_definition),
         cmocka_unit_test(attention_keeps_the_contract),
         cmocka_unit_test(only_own_rows_are_written),
         cmocka_unit_test(fusing_changes_no_bit),

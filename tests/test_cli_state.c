@@ -93,7 +93,7 @@ static void a_state_that_cannot_be_used_is_left_aside(void **state) {
     r = CLI_RUN("run", CHATTY, "And now?", "-n", "4", "--session", session, "--session-state",
                 "--cache-type", "q8_0");
     assert_int_equal(r.code, 0);
-    assert_non_null(strstr(r.err, "Q8_0"));
+    assert_non_null(strstr(r.err, "q8_0"));
     cli_free(&r);
     cli_save(kept, "a diary", 7); // never replaced
     r = CLI_RUN("run", CHATTY, "And now?", "-n", "4", "--session", session, "--session-state");

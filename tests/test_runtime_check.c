@@ -31,7 +31,10 @@ static void kernels_agree_with_the_interpreter(void **state) {
         QN_INITIALIZER(qn_engine_opts),
         QN_INITIALIZER(qn_engine_opts, .numerics = QN_NUMERICS_FAST, .cache_type = QN_CACHE_Q8_0),
         QN_INITIALIZER(qn_engine_opts, .numerics = QN_NUMERICS_BALANCED,
-                       .cache_type = QN_CACHE_F16)};
+                       .cache_type = QN_CACHE_F16),
+        QN_INITIALIZER(qn_engine_opts, .cache_type = QN_CACHE_Q4_0),
+        QN_INITIALIZER(qn_engine_opts, .cache_type = QN_CACHE_Q8_0R),
+        QN_INITIALIZER(qn_engine_opts, .cache_type = QN_CACHE_Q4_0R)};
     setenv("QN_REF", "1", 1);
     for (size_t f = 0; f < N_FAMILIES; f++) {
         for (size_t i = 0; i < sizeof opts / sizeof opts[0]; i++) {

@@ -336,6 +336,42 @@ static void plans_count_the_card(void **state) {
     }
 }
 
+// A type that the card lacks is refused before anything is loaded there; the CPU has all.
+static void caches_that_a_card_lacks_are_refused(void **state) {
+    (void)state;
+    static const char *const devices[] = {"cuda", "cuda,cpu", "cpu,cuda"};
+    static const qn_cache_type lacks[] = {QN_CACHE_Q4_0, QN_CACHE_Q8_0R, QN_CACHE_Q4_0R};
+    static const char *const names[] = {"type q4_0,", "type q8_0r,", "type q4_0r,"};
+    const fake_card fake = use_fake();
+    char path[256];
+    qn_err err;
+    for (int i = 0; i < 9; i++) {
+        qn_engine *engine = NULL;
+        qn_engine_opts opts = QN_INIT(qn_engine_opts, .device = devices[i / 3], .n_threads = 1,
+                                      .cache_type = lacks[i % 3]);
+        const qn_status status =
+            qn_engine_open(&engine, family_path(path, sizeof path, "qwen3"), &opts, &err);
+        assert_int_equal(status, QN_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "device cuda:0 has no KV cache of"));
+        assert_non_null(strstr(err.message, names[i % 3]));
+        assert_non_null(strstr(err.message, "it has f32, f16, q8_0"));
+        assert_null(engine);
+        assert_int_equal(fake.bytes(), 0);
+        opts.device = "cpu";
+        ASSERT_OK(qn_engine_open(&engine, path, &opts, &err));
+        qn_engine_close(engine);
+    }
+    for (int type = QN_CACHE_AUTO; type <= QN_CACHE_Q8_0; type++) {
+        qn_engine *engine;
+        ASSERT_OK(qn_engine_open(&engine, path,
+                                 &QN_INIT(qn_engine_opts, .device = "cuda", .n_threads = 1,
+                                          .cache_type = (qn_cache_type)type),
+                                 &err));
+        qn_engine_close(engine);
+    }
+    fake.set(0, 0);
+}
+
 static void weights_that_do_not_fit(void **state) {
     (void)state;
     const fake_card fake = use_fake();
@@ -428,6 +464,7 @@ int main(void) {
         cmocka_unit_test(a_model_goes_on_after_a_full_card),
         cmocka_unit_test(an_answer_ends_with_the_failure),
         cmocka_unit_test(plans_count_the_card),
+        cmocka_unit_test(caches_that_a_card_lacks_are_refused),
         cmocka_unit_test(weights_that_do_not_fit),
         cmocka_unit_test(contexts_follow_the_memory_of_the_card),
         cmocka_unit_test(batches_follow_the_memory_of_the_card),

@@ -248,9 +248,10 @@ static void whatever_happens_logits_are_fresh(void **state) {
         QN_INITIALIZER(qn_engine_opts, .n_threads = 2, .cache_type = QN_CACHE_F16,
                        .plans = QN_PLANS_EXACT),
         QN_INITIALIZER(qn_engine_opts, .n_threads = 1, .cache_type = QN_CACHE_Q8_0,
-                       .plans = QN_PLANS_DYNAMIC)};
+                       .plans = QN_PLANS_DYNAMIC),
+        QN_INITIALIZER(qn_engine_opts, .n_threads = 1, .cache_type = QN_CACHE_Q4_0R)};
     for (int m = 0; m < N_FAMILIES; m++) {
-        qn_engine *engine = family_open(families[m], &opts[m % 3]);
+        qn_engine *engine = family_open(families[m], &opts[m % 4]);
         for (uint64_t seed = 0; seed < LIVES / N_FAMILIES + 1; seed++) {
             uint64_t random = seed * 77 + (uint64_t)m;
             op ops[OPS];

@@ -26,7 +26,7 @@ typedef struct setting {
     const char *devices[RANKS_MAX]; // by rank; NULL: as rank 0
     int n_ranks, n_threads;
     qn_numerics numerics;
-    qn_type cache;
+    qn_cache_type cache;
     uint64_t skip;      // passes
     bool is_hidden;     // with the residual stream as outputs
     bool has_mtp;       // with the prediction head
@@ -518,7 +518,8 @@ static void compare(setting s, const int *counts, int n_counts) {
 }
 
 static const int few[] = {2, 3, 4}, odd[] = {3}, many[] = {5, 8};
-static const qn_type cache_types[] = {QN_TYPE_F32, QN_TYPE_F16, QN_TYPE_Q8_0};
+static const qn_cache_type cache_types[] = {QN_CACHE_F32,  QN_CACHE_F16,   QN_CACHE_Q8_0,
+                                            QN_CACHE_Q4_0, QN_CACHE_Q8_0R, QN_CACHE_Q4_0R};
 static const qn_numerics numerics[] = {QN_NUMERICS_EXACT, QN_NUMERICS_BALANCED, QN_NUMERICS_FAST};
 
 static void every_family_has_the_bits_of_one_rank(void **state) {
@@ -527,7 +528,7 @@ static void every_family_has_the_bits_of_one_rank(void **state) {
         const setting s = {.model = families[f],
                            .devices = {"cpu"},
                            .numerics = numerics[f % 2 * 2],
-                           .cache = cache_types[f % 3]};
+                           .cache = cache_types[f % 6]};
         compare(s, few, 3);
         compare(s, many, f % 4 == 0 ? 2 : 0);
     }
@@ -550,7 +551,7 @@ static void quantised_models_have_the_bits_of_one_rank(void **state) {
             const setting s = {.model = quantised[f],
                                .devices = {"cpu"},
                                .numerics = numerics[k],
-                               .cache = cache_types[(k + f) % 3]};
+                               .cache = cache_types[(k + f) % 6]};
             compare(s, k ? odd : few, k ? 1 : 3);
         }
     }
@@ -565,7 +566,7 @@ static void the_device_ref_agrees(void **state) {
         const setting s = {.model = names[f],
                            .devices = {"ref"},
                            .numerics = numerics[f % 3],
-                           .cache = cache_types[f % 3]};
+                           .cache = cache_types[f % 6]};
         compare(s, few, f == 4 ? 1 : 2);
     }
 }
@@ -578,7 +579,7 @@ static void levels_of_the_cpu_work_together(void **state) {
                      .devices = {"cpu", "cpu:portable"},
                      .numerics = QN_NUMERICS_EXACT,
                      .n_threads = 1,
-                     .cache = QN_TYPE_F16};
+                     .cache = QN_CACHE_F16};
         compare(s, few, 1);
     }
 }
@@ -587,7 +588,7 @@ static void rows_of_the_stream_are_on_every_rank(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
         const setting s = {
-            .model = families[f], .devices = {"cpu"}, .is_hidden = true, .cache = QN_TYPE_F16};
+            .model = families[f], .devices = {"cpu"}, .is_hidden = true, .cache = QN_CACHE_F16};
         compare(s, odd, 1);
     }
 }
@@ -597,7 +598,7 @@ static void prediction_heads_have_the_bits_of_one_rank(void **state) {
     static const char *const names[] = {"qwen35", "qwen35_moe", MODELS "/quern-hybrid-Q8_0.gguf"};
     int n = 0;
     for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
-        setting s = {.model = names[f], .devices = {"cpu"}, .has_mtp = true, .cache = QN_TYPE_F16};
+        setting s = {.model = names[f], .devices = {"cpu"}, .has_mtp = true, .cache = QN_CACHE_F16};
         rig *g = qn_alloc(1, sizeof *g);
         g->s = s;
         open_model(g);
@@ -626,7 +627,7 @@ static void plain_plans_have_the_bits_of_one_rank(void **state) {
     static const char *const names[] = {"qwen3", "qwen35_moe", "gemma2"};
     for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
         const setting s = {
-            .model = names[f], .devices = {"cpu"}, .skip = skip, .cache = QN_TYPE_F32};
+            .model = names[f], .devices = {"cpu"}, .skip = skip, .cache = QN_CACHE_F32};
         compare(s, odd, 1);
     }
 }
@@ -637,7 +638,7 @@ static void packed_rows_are_fewer_bytes(void **state) {
     qn_err err;
     setting s = {.model = TEST_DATA "/k256/qwen3/qwen3-Q4_K_M.gguf",
                  .devices = {"cpu"},
-                 .cache = QN_TYPE_F16,
+                 .cache = QN_CACHE_F16,
                  .n_threads = 1,
                  .n_ranks = 2};
     rig *packed = run_setting(&s);
@@ -658,7 +659,7 @@ static void adapters_have_the_bits_of_one_rank(void **state) {
     const setting s = {.model = "llama32",
                        .devices = {"cpu"},
                        .adapter = {.path = folder.text, .scale = 1},
-                       .cache = QN_TYPE_F16};
+                       .cache = QN_CACHE_F16};
     compare(s, few, 3);
     model_free(peft);
     model_free(base);
@@ -670,7 +671,8 @@ static void adapters_have_the_bits_of_one_rank(void **state) {
 // Weights and caches are divided; what is on every rank is little.
 static void a_rank_keeps_its_share(void **state) {
     (void)state;
-    setting s = {.model = MODELS "/quern-mini-Q8_0.gguf", .devices = {"cpu"}, .cache = QN_TYPE_F16};
+    setting s = {
+        .model = MODELS "/quern-mini-Q8_0.gguf", .devices = {"cpu"}, .cache = QN_CACHE_F16};
     s.n_threads = s.n_ranks = 1;
     rig *alone = open_rig(&s);
     for (int n = 2; n <= 4; n += 2) {
@@ -693,7 +695,7 @@ static void a_rank_keeps_its_share(void **state) {
 static void a_rank_without_heads_keeps_no_cache(void **state) {
     (void)state;
     setting s = {
-        .model = "gemma3", .devices = {"cpu"}, .cache = QN_TYPE_F16, .n_threads = 1, .n_ranks = 3};
+        .model = "gemma3", .devices = {"cpu"}, .cache = QN_CACHE_F16, .n_threads = 1, .n_ranks = 3};
     rig *g = open_rig(&s);
     for (int r = 0; r < 3; r++) {
         const qn_state_layout *layout = g->ranks[r].layout;
@@ -714,7 +716,7 @@ static void recurrent_state_is_divided(void **state) {
     (void)state;
     setting s = {.model = MODELS "/quern-hybrid-Q8_0.gguf",
                  .devices = {"cpu"},
-                 .cache = QN_TYPE_F16,
+                 .cache = QN_CACHE_F16,
                  .n_threads = 1,
                  .n_ranks = 1};
     rig *alone = open_rig(&s);

@@ -55,7 +55,7 @@ static void layout_of_fused_attention(void **state) {
         qn_build_op(&b, QN_OP_ATTENTION, (int32_t[]){x, x, x, cache, turn, table}, 6, &attrs);
     }
     ASSERT_OK(qn_build_finish(&b, &err));
-    ASSERT_OK(rig_layout(&layout, &graph, &rig_backend, QN_TYPE_F16, &err));
+    ASSERT_OK(rig_layout(&layout, &graph, &rig_backend, QN_CACHE_F16, &err));
     assert_int_equal(layout->n_groups, 2);
     assert_int_equal(layout->groups[0].window, 0);
     assert_int_equal(layout->groups[1].window, 512);
@@ -85,7 +85,7 @@ static void layout_of_shared_caches(void **state) {
             qn_build3(&b, QN_OP_ATTEND, x, next, table, &attrs);
         }
         ASSERT_OK(qn_build_finish(&b, &err));
-        ASSERT_OK(rig_layout(&layout, &graph, &rig_backend, QN_TYPE_F32, &err));
+        ASSERT_OK(rig_layout(&layout, &graph, &rig_backend, QN_CACHE_F32, &err));
         assert_int_equal(layout->n_groups, 1);
         assert_int_equal(layout->groups[0].window, windows[i][2]);
         qn_state_layout_destroy(layout);
@@ -108,17 +108,18 @@ static void layout_refuses(void **state) {
     qn_build b;
     qn_err err;
     rig_graph(&graph, RIG_WINDOW);
-    ASSERT_FAILS(rig_layout(&layout, &graph, &rig_backend, QN_TYPE_Q4_0, &err), QN_ARGUMENT,
-                 "Q4_0");
-    ASSERT_FAILS(rig_layout(&layout, &graph, &huge, QN_TYPE_F32, &err), QN_LIMIT, "full.0");
+    ASSERT_FAILS(rig_layout(&layout, &graph, &rig_backend, QN_CACHE_AUTO, &err), QN_ARGUMENT,
+                 "cache type 0");
+    ASSERT_FAILS(rig_layout(&layout, &graph, &huge, QN_CACHE_F32, &err), QN_LIMIT, "full.0");
     qn_build_init(&b, &lonely, "lonely");
     qn_build_input(&b, "alone", QN_STATE_VALUE, QN_TYPE_F32, tail);
     ASSERT_OK(qn_build_finish(&b, &err));
-    ASSERT_FAILS(rig_layout(&layout, &lonely, &rig_backend, QN_TYPE_F32, &err), QN_FORMAT, "alone");
+    ASSERT_FAILS(rig_layout(&layout, &lonely, &rig_backend, QN_CACHE_F32, &err), QN_FORMAT,
+                 "alone");
     qn_build_init(&b, &large, "large");
     qn_build_input(&b, "vast", QN_CACHE, QN_TYPE_F32, vast);
     ASSERT_OK(qn_build_finish(&b, &err));
-    ASSERT_FAILS(rig_layout(&layout, &large, &rig_backend, QN_TYPE_F32, &err), QN_LIMIT, "vast");
+    ASSERT_FAILS(rig_layout(&layout, &large, &rig_backend, QN_CACHE_F32, &err), QN_LIMIT, "vast");
     assert_null(layout);
     qn_graph_deinit(&graph);
     qn_graph_deinit(&lonely);

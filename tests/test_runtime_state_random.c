@@ -393,7 +393,7 @@ static void short_of_memory(void **cmocka_state) {
         qn_state *state = NULL;
         qn_err err;
         countdown = n;
-        qn_status status = rig_layout(&layout, &graph, &rig_backend, QN_TYPE_F32, &err);
+        qn_status status = rig_layout(&layout, &graph, &rig_backend, QN_CACHE_F32, &err);
         const qn_state_opts opts = {
             .layout = layout, .context = 5000, .step_rows = 64, .n_seqs = 9, .kept_bytes = 1 << 20};
         if (!status) status = qn_state_create(&state, &opts, &err);

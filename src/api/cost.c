@@ -49,7 +49,8 @@ static void add_cache(qn_cost *to, const qn_engine *engine, const qn_node *node,
                       const qn_step_size *step) {
     const qn_dim *d = engine->model->graph.values[node->in[1]].shape.dims;
     const qn_backend *backend = engine->stages[0].device->backend;
-    const int64_t page = backend->cache_bytes(engine->cache_type, d[0].n, d[1].n, d[2].n);
+    const qn_type type = qn_kv_type_get(engine->cache_type)->type;
+    const int64_t page = backend->cache_bytes(type, d[0].n, d[1].n, d[2].n);
     const int64_t window = node->attrs.window;
     const int64_t seen = window > 0 && window < step->depth ? window : step->depth;
     to->state_bytes += (double)page / QN_PAGE_ROWS * (double)seen * (double)step->seqs;

@@ -10,9 +10,7 @@
 #include "runtime/show.h"
 
 static const char *cache_type_name(const qn_engine *engine) {
-    static const char *const names[QN_TYPE_COUNT] = {
-        [QN_TYPE_F32] = "f32", [QN_TYPE_F16] = "f16", [QN_TYPE_Q8_0] = "q8_0"};
-    return engine->opts.reference ? "f32" : names[engine->cache_type];
+    return qn_kv_type_get(engine->opts.reference ? QN_CACHE_F32 : engine->cache_type)->name;
 }
 
 static int64_t cached_bytes(const qn_engine *engine) {

@@ -16,7 +16,8 @@ typedef struct qn_cache_view {
     int64_t offset;
     int64_t layer_bytes; // of this layer in a page
     int64_t group;       // whose page numbers in the step table count
-    qn_type type;        // F32, F16 or Q8_0
+    qn_type type;        // F32, F16, Q8_0 or Q4_0
+    bool is_rotated;     // of the numbers of a head: see qn_kv_rotate
     int64_t heads, k_size, v_size;
 } qn_cache_view;
 
@@ -49,6 +50,7 @@ typedef struct qn_backend {
     int n_kernels;
     const qn_recipe *recipes; // (QN_OP_COUNT)
     uint32_t forms;           // bit per qn_word: the forms of activations that its kernels read
+    uint32_t caches;          // bit per qn_cache_type: the KV caches that they write and read
     // Why a node cannot run here; NULL: it can. No function: everything with a recipe can.
     const char *(*refuse)(const qn_graph *graph, const qn_node *node);
     // How input `input` of an op wants its weight.
@@ -59,15 +61,42 @@ typedef struct qn_backend {
     int64_t (*cache_bytes)(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
 } qn_backend;
 
+// The types of KV caches, by qn_cache_type: how a row is kept, and whether it is rotated first.
+typedef struct qn_kv_type {
+    const char *name; // "q8_0r"
+    qn_type type;
+    bool is_rotated;
+} qn_kv_type;
+
+enum { QN_KV_TYPES = QN_CACHE_Q4_0R + 1, QN_KV_ALL = (1 << QN_KV_TYPES) - 2 };
+
+// Not of AUTO.
+const qn_kv_type *qn_kv_type_get(qn_cache_type type);
+
+// Numbers of a head that are rotated together: the largest power of two that divides its size.
+static inline int64_t qn_kv_rotated(int64_t size) { return size & -size; }
+// What they are multiplied with in the end: 1 / sqrt(n), for n a power of two.
+static inline float qn_kv_rotation_scale(int64_t n) {
+    float scale = 1;
+    for (; n > 1; n /= 4) scale *= n == 2 ? 0x1.6a09e6p-1f : 0.5f;
+    return scale;
+}
+// Rotates the numbers of a head by the normalised Walsh-Hadamard transform of each such part; what
+// was rotated is rotated back. Every device computes the same bits (docs/numbers.md).
+void qn_kv_rotate(float *x, int64_t size);
+
 // A row of a KV cache outside its device: keys (heads, k_size), then values (heads, v_size), in the
-// type of the cache, each head filled up to whole blocks. Its bytes; and its keys or values of one
-// head as floats.
+// type of the cache, each head rotated where it is, and filled up to whole blocks. Its bytes; and
+// its keys or values of one head as floats, rotated back.
 int64_t qn_kv_row_bytes(const qn_cache_view *cache);
 void qn_kv_row_keys(float *to, const unsigned char *row, const qn_cache_view *cache, int64_t head);
 void qn_kv_row_values(float *to, const unsigned char *row, const qn_cache_view *cache,
                       int64_t head);
-// n numbers of a key or value as floats; of a last block that is not full, the rest is left out.
+// n numbers of a key or value as they are kept; of a last block that is not full, the rest is left
+// out.
 void qn_kv_unpack(float *to, qn_type type, const unsigned char *from, int64_t n);
+// The same of all of a head, rotated back.
+void qn_kv_read(float *to, const qn_cache_view *cache, const unsigned char *from, int64_t size);
 
 // Floats that CONV and DELTA log for a row: the row (C) of a convolution; k | v | g | beta
 // (G * E + H * F + 2 * H) of a delta rule. 0 for every other op.

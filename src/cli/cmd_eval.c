@@ -11,6 +11,7 @@
 
 typedef struct eval_options {
     const char *ppl, *tasks, *against;
+    int against_cache; // word, see QN_OPTION_WORD
     int64_t context, stride, limit, max;
     bool json, wrong;
     qn_engine_args engine;
@@ -20,6 +21,8 @@ static qn_status check_eval(const qn_call *call, qn_err *err) {
     const eval_options *o = call->options;
     if (!o->ppl == !o->tasks) return QN_FAIL(err, ARGUMENT, "eval: give either --ppl or --tasks");
     if (o->against && !o->ppl) return QN_FAIL(err, ARGUMENT, "--against needs --ppl");
+    if (o->against_cache && !o->against)
+        return QN_FAIL(err, ARGUMENT, "--against-cache-type needs --against");
     if (o->stride && o->context && o->stride >= o->context)
         return QN_FAIL(err, ARGUMENT, "--stride %lld, want less than --context %lld",
                        (long long)o->stride, (long long)o->context);
@@ -64,7 +67,9 @@ static qn_status run_ppl(const qn_engine *engine, const char *path, const eval_o
     const int64_t max = qn_engine_facts(engine).context;
     const int64_t context = o->context ? o->context : max < CONTEXT ? max : CONTEXT;
     const int64_t stride = o->stride ? o->stride : context - context / 2;
-    const qn_open_opts open_opts = {.args = &o->engine, .is_second = true};
+    qn_engine_args second = o->engine;
+    if (o->against_cache) second.cache_type = o->against_cache;
+    const qn_open_opts open_opts = {.args = &second, .is_second = true};
     qn_loaded against = {0};
     qn_ppl result = {0};
     qn_status status = QN_OK;
@@ -176,6 +181,12 @@ static const qn_option eval_table[] = {
      .help = "with --ppl: also the mean KL divergence from this model, and top-1 agreement",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(eval_options, against)},
+    {.name = "--against-cache-type",
+     .arg = "TYPE",
+     .help = "type of the KV cache of --against (default: that of --cache-type)",
+     .kind = QN_OPTION_WORD,
+     .offset = offsetof(eval_options, against_cache),
+     .words = qn_cache_words},
     {.name = "--limit",
      .arg = "N",
      .help = "with --tasks: only the first N tasks of each skill",

@@ -18,7 +18,7 @@
 
 const char *const qn_rope_words[] = {"none", "linear", "yarn", NULL};
 const char *const qn_numerics_words[] = {"exact", "balanced", "fast", "tensor", NULL};
-const char *const qn_cache_words[] = {"f32", "f16", "q8_0", NULL};
+const char *const qn_cache_words[] = {"f32", "f16", "q8_0", "q4_0", "q8_0r", "q4_0r", NULL};
 const char *const qn_plans_words[] = {"bucketed", "exact", "dynamic", NULL};
 const char *const qn_split_words[] = {"tensors", "layers", "auto", NULL};
 

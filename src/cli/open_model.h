@@ -38,8 +38,8 @@ extern const char *const qn_split_words[], *const qn_rope_words[];
      .words = qn_numerics_words}
 #define QN_OPTION_CACHE_TYPE(options)                                                              \
     {.name = "--cache-type", .arg = "TYPE",                                                        \
-     .help = "type of the KV cache: f32, f16 or q8_0 (default: f16 for quantised models, "         \
-             "f32 for others)",                                                                    \
+     .help = "type of the KV cache: f32, f16, q8_0, q4_0, or rotated q8_0r or q4_0r, which are "   \
+             "closer to f32 (default: f16 for quantised models, f32 for others)",                  \
      .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.cache_type),                       \
      .words = qn_cache_words}
 #define QN_OPTION_PLANS(options)                                                                   \

@@ -181,8 +181,9 @@ static qn_status take_inputs(qn_check *c, const qn_runner *r, const qn_node *nod
 // How far rounding may take a kernel from the interpreter: sums in another order; keys and values,
 // or a result, in fewer bits.
 static double tolerance(const qn_check *c, const qn_node *node, qn_word form) {
-    static const double by_cache[QN_TYPE_COUNT] = {
-        [QN_TYPE_F32] = 1e-4, [QN_TYPE_F16] = 3e-3, [QN_TYPE_Q8_0] = 3e-2};
+    static const double by_cache[QN_KV_TYPES] = {
+        [QN_CACHE_F32] = 1e-4, [QN_CACHE_F16] = 3e-3,   [QN_CACHE_Q8_0] = 3e-2,
+        [QN_CACHE_Q4_0] = 0.2, [QN_CACHE_Q8_0R] = 3e-2, [QN_CACHE_Q4_0R] = 0.2};
     if (form == QN_WORD_i16_256) return 2e-4;
     if (form == QN_WORD_i12_256) return 2e-3;
     if (form == QN_WORD_i8_32) return 2e-2;

@@ -93,15 +93,13 @@ static void log_model(const qn_engine *engine) {
 }
 
 // The KV cache has 16 bits where the weights have no more.
-static qn_type choose_cache_type(const qn_engine *engine) {
-    static const qn_type types[] = {
-        [QN_CACHE_F32] = QN_TYPE_F32, [QN_CACHE_F16] = QN_TYPE_F16, [QN_CACHE_Q8_0] = QN_TYPE_Q8_0};
-    if (engine->opts.cache_type != QN_CACHE_AUTO) return types[engine->opts.cache_type];
+static qn_cache_type choose_cache_type(const qn_engine *engine) {
+    if (engine->opts.cache_type != QN_CACHE_AUTO) return engine->opts.cache_type;
     const qn_weights *weights = &engine->model->weights;
     for (size_t i = 0; i < weights->n; i++) {
-        if (qn_type_get(weights->items[i].type)->block > 1) return QN_TYPE_F16;
+        if (qn_type_get(weights->items[i].type)->block > 1) return QN_CACHE_F16;
     }
-    return QN_TYPE_F32;
+    return QN_CACHE_F32;
 }
 
 qn_compile_opts qn_engine_compile_opts(const qn_engine *engine, const qn_stage *stage) {
@@ -123,8 +121,8 @@ static qn_status check_opts(const qn_engine_opts *o, qn_err *err) {
     if ((unsigned)o->numerics > QN_NUMERICS_TENSOR)
         return QN_FAIL(err, ARGUMENT, "numerics %d of %d", (int)o->numerics,
                        QN_NUMERICS_TENSOR + 1);
-    if ((unsigned)o->cache_type > QN_CACHE_Q8_0)
-        return QN_FAIL(err, ARGUMENT, "cache type %d of %d", (int)o->cache_type, QN_CACHE_Q8_0 + 1);
+    if ((unsigned)o->cache_type >= QN_KV_TYPES)
+        return QN_FAIL(err, ARGUMENT, "cache type %d of %d", (int)o->cache_type, QN_KV_TYPES);
     if ((unsigned)o->split > QN_SPLIT_AUTO)
         return QN_FAIL(err, ARGUMENT, "split %d of %d", (int)o->split, QN_SPLIT_AUTO + 1);
     if (o->rank_timeout_ms < 0)
@@ -239,9 +237,26 @@ static qn_status name_devices(qn_engine *engine, qn_err *err) {
     return qn_buf_take(&engine->devices, &names, err);
 }
 
-static qn_status check_numerics(const qn_engine *engine, qn_err *err) {
+static qn_status refuse_cache_type(const qn_engine *engine, const qn_backend *backend,
+                                   qn_err *err) {
+    char has[64] = "";
+    size_t used = 0;
+    for (int t = QN_CACHE_F32; t < QN_KV_TYPES; t++) {
+        if (backend->caches >> t & 1u)
+            used += (size_t)snprintf(has + used, sizeof has - used, "%s%s", used ? ", " : "",
+                                     qn_kv_type_get((qn_cache_type)t)->name);
+    }
+    return QN_FAIL(err, UNSUPPORTED,
+                   "device %s has no KV cache of type %s, it has %s; the CPU has all",
+                   backend->name, qn_kv_type_get(engine->cache_type)->name, has);
+}
+
+// What was asked for and not every device has.
+static qn_status check_abilities(const qn_engine *engine, qn_err *err) {
     for (size_t i = 0; i < engine->n_stages; i++) {
         const qn_device *device = engine->stages[i].device;
+        if (!(device->backend->caches >> engine->cache_type & 1u))
+            return refuse_cache_type(engine, device->backend, err);
         if (engine->opts.numerics == QN_NUMERICS_TENSOR && !device->kind->has_tensor)
             return QN_FAIL(err, UNSUPPORTED, "device %s has no numerics tensor, GPUs have (cuda)",
                            device->backend->name);
@@ -272,7 +287,7 @@ static void share_layers(qn_engine *engine) {
 static qn_status set_up_stages(qn_engine *engine, qn_err *err) {
     if (engine->team) share_layers(engine);
     QN_TRY(qn_gpu_layers_apply(engine, err));
-    QN_TRY(check_numerics(engine, err));
+    QN_TRY(check_abilities(engine, err));
     return name_devices(engine, err);
 }
 
@@ -291,7 +306,7 @@ static qn_status compile(qn_engine *engine, qn_err *err) {
                                .log_arg = engine->opts.log_arg};
     QN_TRY(qn_disk_open(&engine->disk, &disk, err));
     QN_TRY(qn_gpu_layers_choose(engine, err));
-    QN_TRY(check_numerics(engine, err));
+    QN_TRY(check_abilities(engine, err));
     QN_TRY(name_devices(engine, err));
     return qn_engine_plan_stages(engine, err);
 }

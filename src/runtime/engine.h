@@ -33,7 +33,7 @@ struct qn_engine {
     qn_stage head; // the prediction head, on the device of the last stage; empty: not asked for
     char *devices; // owned: their names, with commas
     qn_profile profile;
-    qn_type cache_type;
+    qn_cache_type cache_type; // not AUTO
     qn_disk disk;  // the cache folder, while opening; none: it was not named, or must not be used
     uint64_t skip; // passes left out
     bool decode_differs; // the profile gives decode another plan, or keeps its bindings otherwise

@@ -224,9 +224,10 @@ static qn_status add_state(const reader *r, const qn_node *node, int k, qn_err *
     const qn_dim *d = v->shape.dims; // of a cache: (K, E, F)
     const bool is_cache = v->kind == QN_CACHE;
     const qn_backend *backend = r->basis->backend;
-    const int64_t more =
-        is_cache ? backend->cache_bytes(r->basis->cache_type, d[0].n, d[1].n, d[2].n) / QN_PAGE_ROWS
-                 : elements(v) * (int64_t)sizeof(float);
+    const int64_t more = is_cache ? backend->cache_bytes(qn_kv_type_get(r->basis->cache_type)->type,
+                                                         d[0].n, d[1].n, d[2].n) /
+                                        QN_PAGE_ROWS
+                                  : elements(v) * (int64_t)sizeof(float);
     int64_t *sum = is_cache ? &to->state_row : &to->state_fixed;
     if (is_cache) to->window = node->attrs.window;
     if (qn_i64_add(sum, *sum, more)) return QN_OK;

@@ -9,7 +9,7 @@
 typedef struct qn_split_basis {
     const qn_backend *backend; // of the device
     int64_t n_layers;
-    qn_type cache_type;
+    qn_cache_type cache_type; // not AUTO
     qn_numerics numerics;
 } qn_split_basis;
 

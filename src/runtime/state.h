@@ -28,12 +28,12 @@ typedef struct qn_state_part {
     qn_device *device; // borrowed
     const qn_plan *plan;
 } qn_state_part;
-// `cache_type` is F32, F16 or Q8_0. The graph is any that has the caches and states of the model,
+// `cache_type` is not AUTO. The graph is any that has the caches and states of the model,
 // before or after passes; its caches and states are numbered in the order of their INPUT nodes.
 // Every page and slot has a piece on each of the devices.
 QN_MUST_CHECK qn_status qn_state_layout_create(qn_state_layout **out, const qn_graph *graph,
                                                const qn_state_part *parts, size_t n_parts,
-                                               qn_type cache_type, qn_err *err);
+                                               qn_cache_type cache_type, qn_err *err);
 void qn_state_layout_destroy(qn_state_layout *layout);
 bool qn_state_layout_is_recurrent(const qn_state_layout *layout); // there are slots
 int64_t qn_state_layout_groups(const qn_state_layout *layout);

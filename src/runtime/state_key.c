@@ -21,11 +21,16 @@ static qn_status find_model(uint64_t *out, const qn_engine *engine, qn_err *err)
     return QN_OK;
 }
 
+static int64_t type_number(qn_cache_type type) {
+    const qn_kv_type *kv = qn_kv_type_get(type);
+    return qn_type_get(kv->type)->gguf_id + (kv->is_rotated ? QN_STATE_ROTATED : 0);
+}
+
 qn_status qn_state_key_of(qn_state_key *out, const qn_engine *engine, int32_t adapter,
                           qn_err *err) {
     qn_state_key key = {.adapters = adapter < 0 ? 0 : engine->adapter_hashes[adapter],
                         .adapter = adapter + 1,
-                        .cache_type = qn_type_get(engine->cache_type)->gguf_id,
+                        .cache_type = type_number(engine->cache_type),
                         .numerics = engine->opts.numerics,
                         .mtp = engine->opts.mtp};
     const qn_key *name = qn_source_find_key(engine->source, "general.name");
@@ -53,11 +58,11 @@ static qn_status check_model(const qn_state_key *key, const qn_state_key *own, q
     return QN_OK;
 }
 
-static const char *type_name(int64_t id) {
-    qn_type type;
-    return id >= 0 && id <= UINT32_MAX && qn_type_from_gguf(&type, (uint32_t)id)
-               ? qn_type_get(type)->name
-               : "?";
+static const char *type_name(int64_t number) {
+    for (int t = QN_CACHE_F32; t < QN_KV_TYPES; t++) {
+        if (type_number((qn_cache_type)t) == number) return qn_kv_type_get((qn_cache_type)t)->name;
+    }
+    return "?";
 }
 
 static const char *numerics_name(int64_t numerics) {

@@ -4,14 +4,14 @@
 
 #include "runtime/engine.h"
 
-enum { QN_STATE_NAME = 64 };
+enum { QN_STATE_NAME = 64, QN_STATE_ROTATED = 1 << 16 };
 
 // As it is written: 8-byte words and a text, without padding.
 typedef struct qn_state_key {
     uint64_t model;     // what tells one model from another (identity.h)
     uint64_t adapters;  // the same of the set of adapters; 0: none
     int64_t adapter;    // number of the set, from 1 on; 0: none
-    int64_t cache_type; // its number in GGUF files
+    int64_t cache_type; // GGUF's number of its type; plus QN_STATE_ROTATED where it is rotated
     int64_t numerics, mtp;
     char name[QN_STATE_NAME]; // of the model, for messages; zeros after it
 } qn_state_key;

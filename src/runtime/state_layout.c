@@ -11,7 +11,7 @@ typedef struct layout_call {
     qn_state_layout *layout;
     const qn_graph *graph;
     const qn_state_part *parts; // (layout->n_parts)
-    qn_type type;
+    const qn_kv_type *type;
     // (n_values) number of the cache or state that a value is a version of, and by number: the
     // widest window that reads the cache (-1: none does), the longest log row of the state.
     int32_t *origin;
@@ -150,7 +150,7 @@ static qn_status copy_name(const char **out, qn_state_layout *layout, const char
 }
 
 static int64_t cache_bytes(const layout_call *c, int32_t part, int64_t heads, const qn_dim *d) {
-    return c->parts[part].device->backend->cache_bytes(c->type, heads, d[1].n, d[2].n);
+    return c->parts[part].device->backend->cache_bytes(c->type->type, heads, d[1].n, d[2].n);
 }
 
 static qn_status add_cache(const layout_call *c, const qn_value *value) {
@@ -168,7 +168,8 @@ static qn_status add_cache(const layout_call *c, const qn_value *value) {
     layout->caches[layout->n_caches++] = (qn_cache_view){.offset = *page_bytes,
                                                          .layer_bytes = bytes,
                                                          .group = g,
-                                                         .type = c->type,
+                                                         .type = c->type->type,
+                                                         .is_rotated = c->type->is_rotated,
                                                          .heads = heads,
                                                          .k_size = d[1].n,
                                                          .v_size = d[2].n};
@@ -310,11 +311,11 @@ static bool take_lists(qn_state_layout *layout, size_t n_caches, size_t n_states
 }
 
 qn_status qn_state_layout_create(qn_state_layout **out, const qn_graph *graph,
-                                 const qn_state_part *parts, size_t n_parts, qn_type cache_type,
-                                 qn_err *err) {
-    if (cache_type != QN_TYPE_F32 && cache_type != QN_TYPE_F16 && cache_type != QN_TYPE_Q8_0)
-        return QN_FAIL(err, ARGUMENT, "cache of type %s, want F32, F16 or Q8_0",
-                       cache_type < QN_TYPE_COUNT ? qn_type_get(cache_type)->name : "?");
+                                 const qn_state_part *parts, size_t n_parts,
+                                 qn_cache_type cache_type, qn_err *err) {
+    if (cache_type == QN_CACHE_AUTO || (unsigned)cache_type >= QN_KV_TYPES)
+        return QN_FAIL(err, ARGUMENT, "cache type %d, want 1 to %d", (int)cache_type,
+                       QN_KV_TYPES - 1);
     const size_t n_caches = count_inputs(graph, QN_CACHE);
     const size_t n_states = count_inputs(graph, QN_STATE_VALUE);
     qn_status status = QN_OK;
@@ -322,7 +323,7 @@ qn_status qn_state_layout_create(qn_state_layout **out, const qn_graph *graph,
     layout_call c = {.layout = layout,
                      .graph = graph,
                      .parts = parts,
-                     .type = cache_type,
+                     .type = qn_kv_type_get(cache_type),
                      .origin = qn_alloc(graph->n_values, sizeof *c.origin),
                      .windows = qn_alloc(n_caches, sizeof *c.windows),
                      .log_sizes = qn_alloc(n_states, sizeof *c.log_sizes),

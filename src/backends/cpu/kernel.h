@@ -2,9 +2,9 @@
 // its operands; a call is cut into pieces, which any thread may run in any order.
 //
 // In a page of a KV cache a layer has keys (heads, 4, k_size, 16), with 16 positions side by side,
-// then values (heads, 64, v_size). A row of F32 or F16 is that many numbers; a row of Q8_0 is a
-// whole number of blocks of 32, the last filled with zeros, and of a block of the keys of 16
-// positions there are first the 16 scales, then 32 rows of 16 bytes.
+// then values (heads, 64, v_size). A row of F32 or F16 is that many numbers; a row of Q8_0 or
+// Q4_0 is a whole number of blocks of 32, the last filled with zeros, and of a block of the keys of
+// 16 positions there are first the 16 scales, then 32 (16) rows of 16 bytes.
 //
 // A kernel reads its operands and writes its results and nothing else. What it computes for one row
 // depends on nothing but that row, the weights and the row's own sequence: not on the other rows,

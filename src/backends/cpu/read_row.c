@@ -98,6 +98,9 @@ void qn_cpu_read_kv(float *keys, float *values, const qn_cache_view *c, int32_t 
         for (int64_t at = 0; at < c->v_size; at += info->block)
             unpack(values + h * c->v_size, c->type, value + at / info->block * info->bytes, at,
                    c->v_size);
+        if (!c->is_rotated) continue;
+        qn_kv_rotate(keys + h * c->k_size, c->k_size);
+        qn_kv_rotate(values + h * c->v_size, c->v_size);
     }
 }
 

@@ -46,6 +46,7 @@ static qn_word weight_layout(qn_op op, int input) {
                  .recipes = recipes,                                                               \
                  .forms = 1u << QN_WORD_f32 | 1u << QN_WORD_i8_32 | 1u << QN_WORD_i12_256 |        \
                           1u << QN_WORD_i16_256,                                                   \
+                 .caches = QN_KV_ALL,                                                              \
                  .refuse = qn_cpu_refuse,                                                          \
                  .layout = weight_layout,                                                          \
                  .row_bytes = qn_cpu_row_bytes,                                                    \

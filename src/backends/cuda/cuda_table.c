@@ -143,8 +143,8 @@ static int64_t row_bytes(qn_word form, int64_t width) {
         .recipes = recipes,                                                                        \
         .forms = 1u << QN_WORD_f32 | 1u << QN_WORD_i12_256 | 1u << QN_WORD_i16_256 |               \
                  1u << QN_WORD_i8_32,                                                              \
-        .refuse = refuse, .layout = layout, .row_bytes = row_bytes,                                \
-        .cache_bytes = qn_cuda_cache_bytes                                                         \
+        .caches = 1u << QN_CACHE_F32 | 1u << QN_CACHE_F16 | 1u << QN_CACHE_Q8_0, .refuse = refuse, \
+        .layout = layout, .row_bytes = row_bytes, .cache_bytes = qn_cuda_cache_bytes               \
     }
 const qn_backend qn_cuda_backends[QN_CUDA_CARDS] = {CARD(0), CARD(1), CARD(2), CARD(3),
                                                     CARD(4), CARD(5), CARD(6), CARD(7)};

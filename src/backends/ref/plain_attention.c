@@ -30,8 +30,10 @@ static int64_t whole_blocks(qn_type type, int64_t n) {
 
 // `from` has room for whole blocks. Halves that are too large are infinite here, so that they are
 // seen.
-static void store_row(unsigned char *to, qn_type type, float *from, int64_t n) {
+static void store_row(unsigned char *to, const qn_cache_view *cache, float *from, int64_t n) {
+    const qn_type type = cache->type;
     const int64_t whole = whole_blocks(type, n);
+    if (cache->is_rotated) qn_kv_rotate(from, n);
     for (int64_t i = n; i < whole; i++) from[i] = 0;
     if (type == QN_TYPE_F16)
         for (int64_t i = 0; i < n; i++) qn_store_u16(to + 2 * i, qn_half_encode(from[i]));
@@ -80,9 +82,9 @@ static void write_row(const qn_plain_task *task, const writing *w, int64_t r) {
                                (const float *)(void *)w->norm->data, cache->k_size, task->attrs);
         else
             memcpy(task->room, k, (size_t)cache->k_size * sizeof *k);
-        store_row(qn_plain_key(cache, page, h, slot), cache->type, task->room, cache->k_size);
+        store_row(qn_plain_key(cache, page, h, slot), cache, task->room, cache->k_size);
         memcpy(task->room, v, (size_t)cache->v_size * sizeof *v);
-        store_row(qn_plain_value(cache, page, h, slot), cache->type, task->room, cache->v_size);
+        store_row(qn_plain_value(cache, page, h, slot), cache, task->room, cache->v_size);
     }
 }
 
@@ -202,10 +204,11 @@ static void finish(float *to, const softmax *all, const float *sink, int64_t n) 
     for (int64_t f = 0; f < n; f++) to[f] = all->o[f] * a * inverse;
 }
 
-// Room: scores (64), o of a chunk and of all (F), a key or value, q (E) where it is turned.
+// Room: scores (64), o of a chunk and of all (F), a key or value, q (E) where it is turned, and
+// where it is rotated.
 int64_t qn_plain_room_attend(const qn_plain_task *task) {
     const qn_cache_view *cache = task->cache;
-    return QN_PAGE_ROWS + 2 * cache->v_size + kv_room(cache) + cache->k_size;
+    return QN_PAGE_ROWS + 2 * cache->v_size + kv_room(cache) + 2 * cache->k_size;
 }
 
 // One row and head: q (E) -> to (F).
@@ -224,6 +227,12 @@ static void attend_head(const qn_plain_task *task, float *to, const float *q, co
         memset(to, 0, (size_t)n * sizeof *to);
         return;
     }
+    if (cache->is_rotated) {
+        float *rotated = a.kept + kv_room(cache);
+        memcpy(rotated, q, (size_t)cache->k_size * sizeof *q);
+        qn_kv_rotate(rotated, cache->k_size);
+        a.q = rotated;
+    }
     set_range(&a, r);
     softmax all = open_softmax(o + n, n);
     for (int64_t chunk = a.first / CHUNK; chunk * CHUNK < a.end; chunk++) {
@@ -231,6 +240,7 @@ static void attend_head(const qn_plain_task *task, float *to, const float *q, co
         if (!part.is_empty) merge(&all, &part, n);
     }
     finish(to, &all, sinks ? &sinks[head] : NULL, n);
+    if (cache->is_rotated) qn_kv_rotate(to, n);
 }
 
 // q (T, H, E), cache, table, sinks? (H)

@@ -110,10 +110,9 @@ static void read_kv(float *keys, float *values, qn_device *device, const qn_cach
     (void)device;
     unsigned char *at = cache->pages + page * cache->page_bytes + cache->offset;
     for (int64_t h = 0; h < cache->heads; h++) {
-        qn_kv_unpack(keys + h * cache->k_size, cache->type, qn_plain_key(cache, at, h, row),
-                     cache->k_size);
-        qn_kv_unpack(values + h * cache->v_size, cache->type, qn_plain_value(cache, at, h, row),
-                     cache->v_size);
+        qn_kv_read(keys + h * cache->k_size, cache, qn_plain_key(cache, at, h, row), cache->k_size);
+        qn_kv_read(values + h * cache->v_size, cache, qn_plain_value(cache, at, h, row),
+                   cache->v_size);
     }
 }
 

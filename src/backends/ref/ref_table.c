@@ -60,6 +60,7 @@ const qn_backend qn_plain_backend = {
     .recipes = recipes,
     .forms =
         1u << QN_WORD_f32 | 1u << QN_WORD_i12_256 | 1u << QN_WORD_i16_256 | 1u << QN_WORD_i8_32,
+    .caches = QN_KV_ALL,
     .refuse = refuse,
     .layout = layout,
     .row_bytes = qn_plain_part_bytes,

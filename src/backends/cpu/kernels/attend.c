@@ -244,6 +244,7 @@ static void finish_query(const attend_job *job, int64_t i) {
     }
     const float inverse = total == 0 ? 0 : 1.0f / total; // 0: saw nothing
     for (int64_t f = 0; f < n; f++) to[f] = o[f] * a * inverse;
+    if (job->task->cache->is_rotated) rotate_numbers(to, n);
 }
 
 // One block of a chunk for the rows of a run that see any of it.
@@ -280,6 +281,15 @@ static void run_block(attend_job *job, int n_rows, int64_t block) {
     add_values(job, &page, first, end);
 }
 
+// The queries of row `row`, which is the i-th of a run, as the keys are: rotated where those are.
+static void take_queries(const attend_job *job, int64_t row, int64_t i) {
+    float *to = job->queries + i * job->heads * job->k_size;
+    memcpy(to, part_of(job->q, row, job->cut.first_head),
+           (size_t)(job->heads * job->k_size) * sizeof(float));
+    for (int64_t h = 0; job->task->cache->is_rotated && h < job->heads; h++)
+        rotate_numbers(to + h * job->k_size, job->k_size);
+}
+
 static void clear_floats(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof *x); }
 
 static void run_chunk(attend_job *job, int n_rows, int64_t from, int64_t to) {
@@ -301,9 +311,7 @@ static void attend_run(attend_job *job, int64_t row, int n_rows) {
         open_view(job, &job->views[i], row + i);
         if (job->views[i].first < first) first = job->views[i].first;
         if (job->views[i].end > end) end = job->views[i].end;
-        memcpy(job->queries + i * job->heads * job->k_size,
-               part_of(job->q, row + i, job->cut.first_head),
-               (size_t)(job->heads * job->k_size) * sizeof(float));
+        take_queries(job, row + i, i);
     }
     clear_floats(job->o, n * job->v_stride);
     clear_floats(job->all_o, n * job->v_stride);

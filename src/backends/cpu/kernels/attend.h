@@ -39,7 +39,7 @@ static inline unsigned char *cache_value(const qn_cache_view *cache, unsigned ch
 
 // Rows of a slab: numbers of a key, positions of values. 32 rows of 16 heads of 128 after 991 rows
 // of F16, AVX2, best of 2 on a busy machine (bench_seq): slabs of 8 277 us a row, of 32 174 us.
-enum { SLAB = 32 };
+enum { SLAB = 32, HALF_Q4_0 = QN_VALUES_Q4_0 / 2 };
 
 // What a kv head has in a page. While one part is read the same part of what comes next is fetched
 // from memory: after keys the values, after values the keys of the next page.
@@ -79,10 +79,30 @@ static inline void unpack_key_bytes(float *to, const unsigned char *block, int64
     }
 }
 
-// n rows of keys of 16 positions, to rows of 64.
+QN_INLINE f32v scaled_nibbles(i32v nibbles, f32v scale) { return scale * to_float(nibbles - 8); }
+
+// A block of Q4_0 keys of 16 positions: 16 scales, then 16 rows of bytes, each of number i and
+// number i + 16. To 32 rows of 64.
+static inline void unpack_key_nibbles(float *to, const unsigned char *block) {
+    const unsigned char *from = block + 2 * QN_KEY_GROUP;
+    for (int j = 0; j < QN_KEY_GROUP; j += QN_LANES) {
+        const f32v scale = widen_half(block + 2 * j);
+        for (int i = 0; i < HALF_Q4_0; i++) {
+            const i32v both = widen_u8(from + i * QN_KEY_GROUP + j);
+            store_f32(to + i * QN_PAGE_ROWS + j, scaled_nibbles(both & 15, scale));
+            store_f32(to + (i + HALF_Q4_0) * QN_PAGE_ROWS + j, scaled_nibbles(both >> 4, scale));
+        }
+    }
+}
+
+// n rows of keys of 16 positions, to rows of 64; of Q4_0 always 32.
 static inline void unpack_group(float *to, qn_type type, const unsigned char *from, int64_t n) {
     if (type == QN_TYPE_Q8_0) {
         unpack_key_bytes(to, from, n);
+        return;
+    }
+    if (type == QN_TYPE_Q4_0) {
+        unpack_key_nibbles(to, from);
         return;
     }
     for (int64_t i = 0; i < n; i++, to += QN_PAGE_ROWS) {
@@ -100,7 +120,7 @@ static inline matrix load_keys(const kv_page *page, int64_t e, int64_t n) {
     const int64_t row = qn_cpu_cache_row_bytes(page->type, page->k_size);
     const int64_t group = QN_KEY_GROUP * row, bytes = n / info->block * info->bytes * QN_KEY_GROUP;
     const int64_t at = e / info->block * info->bytes * QN_KEY_GROUP;
-    if (page->type != QN_TYPE_Q8_0 && !page->is_shared) {
+    if (info->block == 1 && !page->is_shared) {
         const bool is_half = page->type == QN_TYPE_F16;
         return (matrix){.kind = is_half ? MAC_KEY_HALVES : MAC_KEY_FLOATS,
                         .rows = page->keys + at,
@@ -116,10 +136,25 @@ static inline matrix load_keys(const kv_page *page, int64_t e, int64_t n) {
         .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * QN_PAGE_ROWS};
 }
 
+static inline void unpack_value_nibbles(float *to, const unsigned char *from, int64_t n) {
+    for (int64_t at = 0; at < n; at += QN_VALUES_Q4_0, from += QN_BYTES_Q4_0) {
+        const f32v scale = all_f32(qn_load_half(from));
+        for (int i = 0; i < HALF_Q4_0; i += QN_LANES) {
+            const i32v both = widen_u8(from + 2 + i);
+            store_f32(to + at + i, scaled_nibbles(both & 15, scale));
+            store_f32(to + at + HALF_Q4_0 + i, scaled_nibbles(both >> 4, scale));
+        }
+    }
+}
+
 // A value row of the cache that is not F32. `to` has room for a multiple of 32.
 static inline void unpack_value(qn_type type, float *to, const unsigned char *from, int64_t n) {
     if (type == QN_TYPE_F16) {
         unpack_halves(to, from, n);
+        return;
+    }
+    if (type == QN_TYPE_Q4_0) {
+        unpack_value_nibbles(to, from, n);
         return;
     }
     for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0, from += QN_BYTES_Q8_0) {
@@ -135,7 +170,7 @@ static inline matrix load_values(const kv_page *page, int64_t at) {
     const int64_t stride = qn_round_up(page->v_size, SLAB);
     const unsigned char *from = page->values + at * row;
     const unsigned char *ahead = page->next_keys ? page->next_keys + at * row : NULL;
-    if (page->type != QN_TYPE_Q8_0 && !page->is_shared)
+    if (qn_type_get(page->type)->block == 1 && !page->is_shared)
         return (matrix){.kind = page->type == QN_TYPE_F16 ? MAC_FAR_HALVES : MAC_FAR_FLOATS,
                         .rows = from,
                         .stride = row,
@@ -152,11 +187,52 @@ static inline matrix load_values(const kv_page *page, int64_t at) {
         .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * stride};
 }
 
+// --- rotating ---
+
+// Sums and differences of numbers that are `apart` (constant, at most 8) from each other.
+QN_INLINE void rotate_near(float *x, int64_t n, const int64_t apart) {
+    for (int64_t i = 0; i < n; i += 2 * apart) {
+        for (int64_t j = i; j < i + apart; j++) {
+            const float a = x[j], b = x[j + apart];
+            x[j] = a + b;
+            x[j + apart] = a - b;
+        }
+    }
+}
+
+static inline void rotate_far(float *x, int64_t n, int64_t apart) {
+    for (int64_t i = 0; i < n; i += 2 * apart) {
+        for (int64_t j = i; j < i + apart; j += QN_LANES) {
+            const f32v a = load_f32(x + j), b = load_f32(x + j + apart);
+            store_f32(x + j, a + b);
+            store_f32(x + j + apart, a - b);
+        }
+    }
+}
+
+static inline void rotate_part(float *x, int64_t n) {
+    if (n > 1) rotate_near(x, n, 1);
+    if (n > 2) rotate_near(x, n, 2);
+    if (n > 4) rotate_near(x, n, 4);
+    if (n > 8) rotate_near(x, n, 8);
+    for (int64_t apart = 16; apart < n; apart *= 2) rotate_far(x, n, apart);
+}
+
+// As qn_kv_rotate, bit for bit.
+static inline void rotate_numbers(float *x, int64_t size) {
+    const int64_t n = qn_kv_rotated(size);
+    const float scale = qn_kv_rotation_scale(n);
+    for (int64_t at = 0; at < size; at += n) rotate_part(x + at, n);
+    for (int64_t i = 0; i < size; i++) x[i] *= scale;
+}
+
 // --- writing ---
 
-// A row as the type itself rounds. `from` has room for a multiple of 32 and is filled up with
-// zeros.
-static inline void pack_row(qn_type type, unsigned char *to, float *from, int64_t n) {
+// A row of a cache: rotated where it is, then as the type itself rounds. `from` has room for a
+// multiple of 32 and is filled up with zeros.
+static inline void pack_row(const qn_cache_view *cache, unsigned char *to, float *from, int64_t n) {
+    const qn_type type = cache->type;
+    if (cache->is_rotated) rotate_numbers(from, n);
     if (type == QN_TYPE_F16) {
         int64_t i = 0;
         for (; i + QN_LANES <= n; i += QN_LANES) store_half(to + 2 * i, load_f32(from + i));
@@ -175,8 +251,8 @@ QN_INLINE void spread_units(unsigned char *to, const unsigned char *from, int64_
         memcpy(to + (size_t)(i * QN_KEY_GROUP) * bytes, from + (size_t)i * bytes, bytes);
 }
 
-// A packed row to its place among the keys of a head: number by number; of a block of Q8_0 the
-// scale, then byte by byte.
+// A packed row to its place among the keys of a head: number by number; of a block of Q8_0 or Q4_0
+// the scale, then byte by byte.
 static inline void place_key(qn_type type, unsigned char *keys, const unsigned char *row, int64_t n,
                              int64_t slot) {
     keys += slot / QN_KEY_GROUP * QN_KEY_GROUP * qn_cpu_cache_row_bytes(type, n);
@@ -186,11 +262,12 @@ static inline void place_key(qn_type type, unsigned char *keys, const unsigned c
     } else if (type == QN_TYPE_F16) {
         spread_units(keys + 2 * slot, row, n, 2);
     } else {
-        for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0) {
+        const qn_type_info *info = qn_type_get(type);
+        for (int64_t at = 0; at < n; at += info->block) {
             memcpy(keys + 2 * slot, row, 2);
-            spread_units(keys + 2 * QN_KEY_GROUP + slot, row + 2, QN_VALUES_Q8_0, 1);
-            keys += QN_BYTES_Q8_0 * QN_KEY_GROUP;
-            row += QN_BYTES_Q8_0;
+            spread_units(keys + 2 * QN_KEY_GROUP + slot, row + 2, info->bytes - 2, 1);
+            keys += info->bytes * QN_KEY_GROUP;
+            row += info->bytes;
         }
     }
 }

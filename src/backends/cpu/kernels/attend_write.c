@@ -47,10 +47,10 @@ static void write_row(const write_job *job, int64_t r, int64_t head) {
                     job->task->attrs);
     else
         memcpy(job->row, k, (size_t)cache->k_size * sizeof *k);
-    pack_row(cache->type, job->packed, job->row, cache->k_size);
+    pack_row(cache, job->packed, job->row, cache->k_size);
     place_key(cache->type, cache_keys(cache, page, head), job->packed, cache->k_size, slot);
     memcpy(job->row, v, (size_t)cache->v_size * sizeof *v);
-    pack_row(cache->type, cache_value(cache, page, head, slot), job->row, cache->v_size);
+    pack_row(cache, cache_value(cache, page, head, slot), job->row, cache->v_size);
 }
 
 // cache, k, v, table
