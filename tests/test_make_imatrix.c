@@ -413,6 +413,199 @@ static void files_of_other_models_are_refused(void **state) {
     }
 }
 
+// --- the older form ------------------------------------------------------------------------------
+
+static void put_i32(qn_buf *to, int32_t n) {
+    const uint8_t bytes[] = {(uint8_t)n, (uint8_t)(n >> 8), (uint8_t)(n >> 16), (uint8_t)(n >> 24)};
+    qn_buf_add(to, (const char *)bytes, sizeof bytes);
+}
+
+static void put_entry(qn_buf *to, const char *name, int32_t calls, const float *values, int32_t n) {
+    put_i32(to, (int32_t)strlen(name));
+    qn_buf_add(to, name, strlen(name));
+    put_i32(to, calls);
+    put_i32(to, n);
+    qn_buf_add(to, (const char *)values, (size_t)n * sizeof *values);
+}
+
+static void put_end(qn_buf *to, int32_t chunks, const char *dataset) {
+    put_i32(to, chunks);
+    put_i32(to, (int32_t)strlen(dataset));
+    qn_buf_add(to, dataset, strlen(dataset));
+}
+
+// What a GGUF file says, in the older form; means times `calls`, as it was written.
+static path_name write_older(void **state, const char *from, int32_t calls) {
+    static const char ending[] = ".in_sum2";
+    qn_buf bytes = {0};
+    qn_source *source = open_well(from);
+    const size_t n = qn_source_n_tensors(source);
+    put_i32(&bytes, (int32_t)(n / 2));
+    for (size_t i = 0; i < n; i++) {
+        char name[256], counts_name[300];
+        int64_t n_sums, n_counts;
+        const qn_str full = qn_source_tensor(source, i)->name;
+        if (!strstr(full.data, ending)) continue;
+        snprintf(name, sizeof name, "%.*s", (int)(full.size - strlen(ending)), full.data);
+        snprintf(counts_name, sizeof counts_name, "%s.counts", name);
+        float *sums = read_floats(source, full.data, &n_sums),
+              *counts = read_floats(source, counts_name, &n_counts);
+        for (int64_t k = 0; k < n_sums; k++) {
+            const float count = counts[k / (n_sums / n_counts)];
+            sums[k] = count > 0 ? sums[k] / count * (float)calls : 0;
+        }
+        put_entry(&bytes, name, calls, sums, (int32_t)n_sums);
+        free(sums), free(counts);
+    }
+    put_end(&bytes, 3, "text.txt");
+    qn_source_close(source);
+    const path_name path = put_file(state, "imatrix.dat", bytes.data, bytes.size);
+    qn_buf_deinit(&bytes);
+    return path;
+}
+
+// A power of two divides exactly: the same importance gives the same bytes, with experts too.
+static void older_files_say_the_same(void **state) {
+    const char *const models[] = {model_path, experts_path};
+    const path_name from = put_text(state, "text.txt", text), imp = in_folder(state, "imp.gguf");
+    const path_name a = in_folder(state, "a.gguf"), b = in_folder(state, "b.gguf");
+    for (size_t i = 0; i < 2; i++) {
+        qn_err err = {0};
+        collect(models[i], from.text, imp.text, 16, 3);
+        const path_name old = write_older(state, imp.text, 64);
+        qn_quantize_opts opts = QN_INIT(qn_quantize_opts, .type = i ? "Q4_0" : "Q4_K_S");
+        opts.imatrix = imp.text;
+        ASSERT_OK(qn_quantize(models[i], a.text, &opts, &err));
+        opts.imatrix = old.text;
+        ASSERT_OK(qn_quantize(models[i], b.text, &opts, &err));
+        qn_source *x = open_well(a.text), *y = open_well(b.text);
+        for (size_t t = 0; t < qn_source_n_tensors(x); t++) {
+            const char *name = qn_source_tensor(x, t)->name.data;
+            int64_t n, m;
+            float *p = read_floats(x, name, &n), *q = read_floats(y, name, &m);
+            assert_int_equal(n, m);
+            assert_memory_equal(p, q, (size_t)n * sizeof *p);
+            free(p), free(q);
+        }
+        assert_int_equal(qn_source_find_key(y, "quantize.imatrix.entries_count")->as.i,
+                         qn_source_find_key(x, "quantize.imatrix.entries_count")->as.i);
+        assert_int_equal(qn_source_find_key(y, "quantize.imatrix.chunks_count")->as.i, 3);
+        assert_string_equal(qn_source_find_key(y, "quantize.imatrix.file")->as.s.data,
+                            "imatrix.dat");
+        assert_string_equal(qn_source_find_key(y, "quantize.imatrix.dataset")->as.s.data,
+                            "text.txt");
+        qn_source_close(x);
+        qn_source_close(y);
+    }
+}
+
+// A file made by hand: the oldest kind ends after its entries; what no input met counts alike.
+static void older_files_are_divided_by_their_calls(void **state) {
+    const float values[8] = {2, 4, 0, 8, 0, 0, 0, 0}, want[8] = {0.5f, 1, 0, 2, 1, 1, 1, 1};
+    qn_buf bytes = {0};
+    qn_err err = {0};
+    qn_importance *imp;
+    float *weights;
+    put_i32(&bytes, 2);
+    put_entry(&bytes, "w.weight", 4, values, 8);
+    put_entry(&bytes, "v.weight", 1, values, 1);
+    const path_name path = put_file(state, "oldest.dat", bytes.data, bytes.size);
+    ASSERT_OK(qn_importance_open(&imp, path.text, &err));
+    assert_int_equal(qn_importance_n_entries(imp), 2);
+    assert_int_equal(qn_importance_n_chunks(imp), 0);
+    assert_string_equal(qn_importance_dataset(imp), "");
+    qn_tensor t = {.name = qn_str_of("w.weight"), .n_dims = 3, .dims = {2, 3, 4}};
+    ASSERT_OK(qn_importance_load(&weights, imp, &t, &err));
+    assert_memory_equal(weights, want, sizeof want);
+    qn_free(weights);
+    t.dims[2] = 5;
+    ASSERT_FAILS(qn_importance_load(&weights, imp, &t, &err), QN_FORMAT,
+                 "w.weight: importance of 8 columns, the weight has 10");
+    t.name = qn_str_of("other.weight");
+    ASSERT_OK(qn_importance_load(&weights, imp, &t, &err));
+    assert_null(weights);
+    qn_importance_close(imp);
+    qn_buf_deinit(&bytes);
+}
+
+// Opens bytes, which must fail and say why.
+static void refuse_older(void **state, const qn_buf *bytes, const char *part) {
+    qn_err err = {0};
+    qn_importance *imp = NULL;
+    const path_name path = put_file(state, "bad.dat", bytes->data, bytes->size);
+    ASSERT_FAILS(qn_importance_open(&imp, path.text, &err), QN_FORMAT, part);
+    assert_non_null(strstr(err.message, "bad.dat"));
+    assert_null(imp);
+}
+
+static void older_files_that_lie_are_refused(void **state) {
+    static const float good[4] = {1, 2, 3, 4}, bad_nan[4] = {1, NAN, 3, 4},
+                       negative[4] = {1, 2, -3, 4};
+    char long_name[300];
+    memset(long_name, 'w', sizeof long_name);
+    long_name[299] = 0;
+    const struct {
+        int32_t n_entries, calls, n_values; // n_values: as the file says
+        const char *name;
+        const float *values;
+        const char *part;
+    } cases[] = {
+        {0, 1, 4, "w", good, "0 entries in 52 bytes"},
+        {-1, 1, 4, "w", good, "-1 entries in 52 bytes"},
+        {INT32_MAX, 1, 4, "w", good, "2147483647 entries in 52 bytes"},
+        {2, 1, 4, "w", good, "a NUL among the 2 bytes of a name at byte 37"},
+        {1, 0, 4, "w", good, "0 calls at byte 9, want 1"},
+        {1, -7, 4, "w", good, "-7 calls at byte 9"},
+        {1, 1, 0, "w", good, "0 values at byte 13"},
+        {1, 1, INT32_MAX, "w", good, "w: 2147483647 values in the last 35 bytes"},
+        {1, 1, 3, "w", good, "a NUL among the 2 bytes of the name of the text at byte 37"},
+        {1, 1, 4, "", good, "0 bytes of a name at byte 4, want 1"},
+        {1, 1, 4, long_name, good, "299 bytes of a name at byte 4, want 1 to 255"},
+        {1, 1, 4, "w", bad_nan, "w: value nan at position 1"},
+        {1, 1, 4, "w", negative, "w: value -3 at position 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qn_buf bytes = {0};
+        const size_t name_size = strlen(cases[i].name);
+        put_i32(&bytes, cases[i].n_entries);
+        put_entry(&bytes, cases[i].name, cases[i].calls, cases[i].values, 4);
+        for (int k = 0; k < 4; k++)
+            bytes.data[12 + name_size + (size_t)k] = (char)(cases[i].n_values >> 8 * k);
+        put_end(&bytes, 2, "t.text.text");
+        refuse_older(state, &bytes, cases[i].part);
+        qn_buf_deinit(&bytes);
+    }
+}
+
+static void older_files_are_read_to_their_end(void **state) {
+    static const float good[4] = {1, 2, 3, 4};
+    qn_buf bytes = {0};
+    qn_err err = {0};
+    put_i32(&bytes, 2);
+    put_entry(&bytes, "w", 1, good, 4);
+    put_entry(&bytes, "v", 1, good, 4);
+    const size_t end = bytes.size;
+    put_end(&bytes, 2, "text");
+    const size_t size = bytes.size;
+    for (size_t n = 0; n <= size; n++) {
+        qn_importance *imp = NULL;
+        const path_name cut = put_file(state, "cut.dat", bytes.data, n);
+        if (n == end || n == size)
+            ASSERT_OK(qn_importance_open(&imp, cut.text, &err));
+        else
+            ASSERT_FAILS(qn_importance_open(&imp, cut.text, &err), QN_FORMAT, "cut.dat");
+        qn_importance_close(imp);
+    }
+    qn_buf_add(&bytes, "!", 1);
+    refuse_older(state, &bytes, "1 bytes after its end");
+    bytes.size = end;
+    bytes.data[8] = 0; // of the first name
+    refuse_older(state, &bytes, "a NUL among the 1 bytes of a name at byte 8");
+    bytes.data[8] = 'v';
+    refuse_older(state, &bytes, "v: entries 0 and 1");
+    qn_buf_deinit(&bytes);
+}
+
 static void other_files_are_refused(void **state) {
     const path_name out = in_folder(state, "out.gguf"), none = in_folder(state, "none.gguf"),
                     from = put_text(state, "text.txt", text), imp = in_folder(state, "imp.gguf");
@@ -426,7 +619,9 @@ static void other_files_are_refused(void **state) {
         const char *part;
     } cases[] = {{none.text, QN_FORMAT, "it has no entries"},
                  {model_path, QN_FORMAT, "general.type is 'model'"},
-                 {from.text, QN_FORMAT, "text.txt: not an importance file"},
+                 {from.text, QN_FORMAT,
+                  "text.txt: not an importance file, neither GGUF nor the older kind: 543516756 "
+                  "entries in "},
                  {TEST_DATA "/no.gguf", QN_IO, "no.gguf"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const qn_quantize_opts opts =
@@ -468,6 +663,10 @@ int main(void) {
         FOLDER_TEST(unused_experts_count_alike),
         FOLDER_TEST(lies_are_refused),
         FOLDER_TEST(files_of_other_models_are_refused),
+        FOLDER_TEST(older_files_say_the_same),
+        FOLDER_TEST(older_files_are_divided_by_their_calls),
+        FOLDER_TEST(older_files_that_lie_are_refused),
+        FOLDER_TEST(older_files_are_read_to_their_end),
         FOLDER_TEST(other_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,7 +47,8 @@ static qn_status run_quantize(const qn_call *call, qn_err *err) {
 static const qn_option quantize_table[] = {
     {.name = "--imatrix",
      .arg = "FILE",
-     .help = "importance matrix from 'quern imatrix': columns that matter more get a smaller error",
+     .help = "importance matrix from 'quern imatrix' or llama.cpp: columns that matter more get a "
+             "smaller error",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(quantize_options, imatrix)},
     {.name = "--pure",

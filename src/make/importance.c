@@ -1,5 +1,7 @@
 #include "make/importance.h"
 
+#include "make/importance_dat.h"
+
 #include "core/file.h"
 #include "core/mem.h"
 
@@ -9,9 +11,10 @@
 enum { LONGEST_NAME = 256 };
 
 struct qn_importance {
-    qn_source *source;
+    qn_source *source;      // NULL: `dat` has all
+    qn_importance_dat *dat; // NULL: a GGUF file
     int64_t n_entries, n_chunks;
-    const char *dataset; // borrowed from the source
+    const char *dataset; // borrowed from either
 };
 
 // The weight's name: what precedes the ending; false if the tensor has another ending.
@@ -109,29 +112,42 @@ static qn_status read_file(qn_importance *imp, qn_err *err) {
     return check_all(imp, err);
 }
 
-// For another kind of file, says so, and not what a model of its kind would have to hold.
-static qn_status check_mark(const char *path, qn_err *err) {
+static qn_status open_gguf(qn_importance *imp, const char *path, qn_err *err) {
+    QN_TRY(qn_source_open(&imp->source, path, err));
+    const qn_status status = read_file(imp, err);
+    if (status) qn_err_prefix(err, status, "%s", path);
+    return status;
+}
+
+// Takes the file.
+static qn_status open_dat(qn_importance *imp, qn_file *file, const char *path, qn_err *err) {
+    const qn_status status = qn_importance_dat_open(&imp->dat, file, err);
+    if (status) {
+        if (status == QN_FORMAT) qn_err_prefix(err, status, "%s", path);
+        return status;
+    }
+    imp->n_entries = qn_importance_dat_n_entries(imp->dat);
+    imp->n_chunks = qn_importance_dat_n_chunks(imp->dat);
+    imp->dataset = qn_importance_dat_dataset(imp->dat);
+    return QN_OK;
+}
+
+static qn_status open_file(qn_importance *imp, const char *path, qn_err *err) {
     static const char mark[] = "GGUF";
     enum { SIZE = sizeof mark - 1 };
     char bytes[SIZE] = "";
     qn_file file;
     QN_TRY(qn_file_open(&file, path, err));
-    qn_status status = file.size < SIZE ? QN_OK : qn_file_read(&file, 0, bytes, SIZE, err);
-    if (!status && memcmp(bytes, mark, SIZE) != 0)
-        status = QN_FAIL(err, FORMAT, "%s: not an importance file, which is GGUF", path);
+    const qn_status status = file.size < SIZE ? QN_OK : qn_file_read(&file, 0, bytes, SIZE, err);
+    if (!status && memcmp(bytes, mark, SIZE) != 0) return open_dat(imp, &file, path, err);
     qn_file_close(&file);
-    return status;
+    return status ? status : open_gguf(imp, path, err);
 }
 
 qn_status qn_importance_open(qn_importance **out, const char *path, qn_err *err) {
     qn_importance *imp = qn_alloc(1, sizeof *imp);
     if (!imp) return QN_NOMEM(err, "importance file");
-    qn_status status = check_mark(path, err);
-    if (!status) status = qn_source_open(&imp->source, path, err);
-    if (!status) {
-        status = read_file(imp, err);
-        if (status) qn_err_prefix(err, status, "%s", path);
-    }
+    const qn_status status = open_file(imp, path, err);
     if (status)
         qn_importance_close(imp);
     else
@@ -142,6 +158,7 @@ qn_status qn_importance_open(qn_importance **out, const char *path, qn_err *err)
 void qn_importance_close(qn_importance *imp) {
     if (!imp) return;
     qn_source_close(imp->source);
+    qn_importance_dat_close(imp->dat);
     qn_free(imp);
 }
 
@@ -163,7 +180,33 @@ static void divide(float *sums, const float *counts, int64_t n_experts, int64_t 
 
 // Sums never come without counts, which was checked.
 bool qn_importance_has(const qn_importance *imp, const qn_tensor *t) {
+    if (imp->dat) return qn_importance_dat_has(imp->dat, t->name.data);
     return t->name.size < LONGEST_NAME && find(imp, t->name.data, QN_IMPORTANCE_SUMS);
+}
+
+// Sums (n_experts, width) and counts (n_experts) of a weight that is there; both are owned.
+static qn_status read_gguf(float **sums, float **counts, const qn_importance *imp,
+                           const char *weight, int64_t n_experts, int64_t width, qn_err *err) {
+    const qn_tensor *s = find(imp, weight, QN_IMPORTANCE_SUMS);
+    const qn_tensor *c = find(imp, weight, QN_IMPORTANCE_COUNTS);
+    if (n_values(c) != n_experts || n_values(s) / n_experts != width)
+        return QN_FAIL(err, FORMAT,
+                       "%s: importance of %lld experts and %lld columns, the weight has %lld and "
+                       "%lld",
+                       weight, (long long)n_values(c), (long long)(n_values(s) / n_values(c)),
+                       (long long)n_experts, (long long)width);
+    QN_TRY(read_numbers(sums, imp, s, err));
+    return read_numbers(counts, imp, c, err);
+}
+
+static qn_status read_dat(float **sums, float **counts, const qn_importance *imp,
+                          const char *weight, int64_t n_experts, int64_t width, qn_err *err) {
+    float calls;
+    QN_TRY(qn_importance_dat_load(sums, &calls, imp->dat, weight, n_experts * width, err));
+    *counts = qn_alloc((size_t)n_experts, sizeof **counts);
+    if (!*counts) return QN_NOMEM(err, weight);
+    for (int64_t e = 0; e < n_experts; e++) (*counts)[e] = calls;
+    return QN_OK;
 }
 
 qn_status qn_importance_load(float **out, const qn_importance *imp, const qn_tensor *t,
@@ -172,22 +215,13 @@ qn_status qn_importance_load(float **out, const qn_importance *imp, const qn_ten
         *out = NULL;
         return QN_OK;
     }
-    const qn_tensor *sums = find(imp, t->name.data, QN_IMPORTANCE_SUMS);
-    const qn_tensor *counts = find(imp, t->name.data, QN_IMPORTANCE_COUNTS);
     const int64_t width = t->dims[t->n_dims - 1];
     int64_t n_experts = 1;
     for (int i = 0; i < t->n_dims - 2; i++) n_experts *= t->dims[i]; // fits: the tensor does
-    if (n_values(counts) != n_experts || n_values(sums) / n_experts != width)
-        return QN_FAIL(err, FORMAT,
-                       "%s: importance of %lld experts and %lld columns, the weight has %lld and "
-                       "%lld",
-                       t->name.data, (long long)n_values(counts),
-                       (long long)(n_values(sums) / n_values(counts)), (long long)n_experts,
-                       (long long)width);
     float *values = NULL, *number = NULL;
     qn_status status = QN_OK;
-    QN_TRY_TO(done, read_numbers(&values, imp, sums, err));
-    QN_TRY_TO(done, read_numbers(&number, imp, counts, err));
+    QN_TRY_TO(done, (imp->dat ? read_dat : read_gguf)(&values, &number, imp, t->name.data,
+                                                      n_experts, width, err));
     divide(values, number, n_experts, width);
     *out = values;
     values = NULL;

@@ -3,7 +3,8 @@
 // A GGUF file (general.type "imatrix") with two tensors for a weight W, both F32:
 //   "W.in_sum2"  (experts, width)  sums of the squares of the inputs that met each column
 //   "W.counts"   (experts, 1)      how many inputs that were
-// Plain weights have one expert. Constant after opening; share it freely between threads.
+// Plain weights have one expert. Older files of llama.cpp are read, too: see importance_dat.h.
+// Constant after opening; share it freely between threads.
 #ifndef QN_MAKE_IMPORTANCE_H
 #define QN_MAKE_IMPORTANCE_H
 
