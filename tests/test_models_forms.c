@@ -752,6 +752,42 @@ static void rope_scaling_is_the_same_in_both_formats(void **state) {
     m = model_load(mini_gguf("llama_untied").text);
     model_edit(m, "key llama.rope.scaling.type str linear; key llama.rope.scaling.factor f32 4");
     expect_near("linear GGUF", gguf_logits(state, m), &want, 1e-6);
+    static const char *const others[] = {"key llama.rope.scaling.factor f32 4",
+                                         "key llama.rope.scale_linear f32 4"};
+    for (int i = 0; i < 2; i++) {
+        model_free(m);
+        m = model_load(mini_gguf("llama_untied").text);
+        model_edit(m, others[i]);
+        expect_near(others[i], gguf_logits(state, m), &want, 1e-6);
+    }
+    model_free(m);
+    qn_logits_deinit(&want);
+}
+
+// Keys that were not written by Quern; the magnitude 1.25 is (0.1 ln 4 + 1) * 1.0978110.
+static void yarn_is_the_same_in_both_formats(void **state) {
+    model_file *m = load_untied("set rope_parameters.rope_type \"yarn\";"
+                                "set rope_parameters.factor 4.0;"
+                                "set rope_parameters.original_max_position_embeddings 16;"
+                                "set rope_parameters.beta_fast 4.0;"
+                                "set rope_parameters.beta_slow 0.5;"
+                                "set rope_parameters.attention_factor 1.25");
+    qn_logits want = checkpoint_logits(state, m);
+    model_edit(m, "unset rope_parameters; set rope_theta 10000.0;"
+                  "set rope_scaling {\"type\": \"yarn\", \"factor\": 4.0, \"beta_fast\": 4.0,"
+                  " \"beta_slow\": 0.5, \"attention_factor\": 1.25,"
+                  " \"original_max_position_embeddings\": 16}");
+    expect_same("yarn of transformers 4", checkpoint_logits(state, m), &want);
+    model_free(m);
+    m = model_load(mini_gguf("llama_untied").text);
+    model_edit(m, "key llama.rope.scaling.type str yarn; key llama.rope.scaling.factor f32 4;"
+                  "key llama.rope.scaling.original_context_length u32 16;"
+                  "key llama.rope.scaling.yarn_beta_fast f32 4;"
+                  "key llama.rope.scaling.yarn_beta_slow f32 0.5;"
+                  "key llama.rope.scaling.attn_factor f32 1.0978110");
+    expect_near("yarn GGUF", gguf_logits(state, m), &want, 1e-6);
+    model_edit(m, "key llama.rope.scaling.yarn_ext_factor f32 -1");
+    expect_near("yarn GGUF, nothing said", gguf_logits(state, m), &want, 1e-6);
     model_free(m);
     qn_logits_deinit(&want);
 }
@@ -864,6 +900,7 @@ int main(void) {
         FOLDER_TEST(mistral_looks_through_a_window),
         FOLDER_TEST(qwen2_windows_begin_at_a_layer),
         FOLDER_TEST(rope_scaling_is_the_same_in_both_formats),
+        FOLDER_TEST(yarn_is_the_same_in_both_formats),
         FOLDER_TEST(packed_weights_are_their_values),
         FOLDER_TEST(plain_floats_are_their_values),
     };

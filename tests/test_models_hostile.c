@@ -170,6 +170,11 @@ static void gguf_heads_and_rope_are_checked(void **state) {
         {"key llama.rope.scaling.type str yarn; key llama.rope.scaling.factor f32 4; "
          "key llama.rope.scaling.original_context_length u32 0",
          QN_FORMAT, "original length 0"},
+        {"key llama.rope.scaling.type str yarn; key llama.rope.scaling.factor f32 4; "
+         "key llama.rope.scaling.yarn_ext_factor f32 0.5",
+         QN_UNSUPPORTED, "yarn_ext_factor 0.5, supported: 1"},
+        {"key llama.rope.scale_linear f32 -2", QN_FORMAT, "rope scaling factor -2"},
+        {"key llama.rope.scale_linear str 2", QN_FORMAT, "rope.scale_linear: string"},
         {"key llama.rope.scaling.type u32 1", QN_FORMAT, "rope.scaling.type: u32, want a string"},
         {"key llama.rope.scaling.type str linear; key llama.rope.scaling.factor f32 0", QN_FORMAT,
          "rope scaling factor 0"},

@@ -134,7 +134,12 @@ static qn_status derive_factor(qn_rope *rope, const qn_config_reader *reader, qn
 }
 
 static qn_status prepare_yarn(qn_rope *rope, const qn_config_reader *reader, qn_err *err) {
-    double context;
+    double context, mixed;
+    // The share of the blend in all frequencies; negative: not said.
+    QN_TRY(qn_config_float(&mixed, reader, "rope.scaling.yarn_ext_factor", NULL, 1, err));
+    if (mixed >= 0 && mixed != 1)
+        return QN_FAIL(err, UNSUPPORTED, "yarn rope scaling: yarn_ext_factor %g, supported: 1",
+                       mixed);
     QN_TRY(find_original(&rope->original, &context, reader, err));
     QN_TRY(nullable(&rope->fast, reader, "rope.scaling.yarn_beta_fast", NESTED("beta_fast"), err));
     QN_TRY(nullable(&rope->slow, reader, "rope.scaling.yarn_beta_slow", NESTED("beta_slow"), err));
@@ -165,10 +170,21 @@ static qn_status find_scaling(qn_rope *rope, const char *name, qn_err *err) {
                    "rope scaling '%s', supported: none, default, linear, llama3, yarn", name);
 }
 
+// The factor, if there is one, and what it is called in GGUF files; those of 2023 had another name.
+static const qn_key *find_factor(const char **gguf, const qn_rope_names *names,
+                                 const qn_config_reader *reader) {
+    *gguf = names->gguf_factor;
+    const qn_key *factor = qn_config_find(reader, *gguf, names->hf_factor);
+    if (factor || !*gguf) return factor;
+    *gguf = "rope.scale_linear";
+    return qn_config_find(reader, *gguf, names->hf_factor);
+}
+
 static qn_status read_scaling(qn_rope *rope, const qn_rope_names *names,
                               const qn_config_reader *reader, qn_err *err) {
     const qn_rope_override *asked = names->gguf_type ? &reader->rope : &(qn_rope_override){0};
-    const qn_key *factor = qn_config_find(reader, names->gguf_factor, names->hf_factor);
+    const char *gguf_factor;
+    const qn_key *factor = find_factor(&gguf_factor, names, reader);
     // GGUF files may give a factor without a type, which then is linear.
     const char *type = factor && !qn_is_checkpoint(reader) ? "linear" : "none";
     if (asked->type)
@@ -181,8 +197,7 @@ static qn_status read_scaling(qn_rope *rope, const qn_rope_names *names,
         return QN_FAIL(err, UNSUPPORTED, "rope scaling '%s' of sliding layers", type);
     rope->factor = asked->factor;
     if (!asked->type && factor)
-        QN_TRY(
-            qn_config_float(&rope->factor, reader, names->gguf_factor, names->hf_factor, 0, err));
+        QN_TRY(qn_config_float(&rope->factor, reader, gguf_factor, names->hf_factor, 0, err));
     else if (!asked->type && rope->scaling->prepare == prepare_yarn && qn_is_checkpoint(reader))
         QN_TRY(derive_factor(rope, reader, err));
     else if (!asked->type)
