@@ -140,18 +140,49 @@ static void tasks_are_counted_by_skill(void **state) {
     cli_free(&r);
 }
 
+static double divergence_of(const char *text, const char *type) {
+    cli_result r =
+        CLI_RUN("eval", MODELS "/quern-hybrid-Q8_0.gguf", "--ppl", text, "--json", "--cache-type",
+                type, "--against", MODELS "/quern-hybrid-Q8_0.gguf", "--against-cache-type", "f32");
+    cli_assert_done(&r);
+    json_t *got = cli_json(r.out);
+    const double kl = json_real_value(json_object_get(got, "kl"));
+    json_decref(got);
+    cli_free(&r);
+    return kl;
+}
+
+// Fewer bits diverge more; rotated, less.
+static void a_cache_type_diverges_by_its_bits(void **state) {
+    (void)state;
+    char text[CLI_MOST_PATH];
+    write_text(text, "caches.txt",
+               "Once upon a time there was a small mill by the river. Every morning the miller "
+               "woke up early, opened the wooden gate and let the water turn the old wheel. One "
+               "day a girl came along the path with a sack of corn on her back. She asked him to "
+               "grind it for her, and told him that her mother was ill and wanted a loaf.");
+    assert_true(divergence_of(text, "f32") == 0);
+    const double f16 = divergence_of(text, "f16"), q8 = divergence_of(text, "q8_0"),
+                 q8r = divergence_of(text, "q8_0r"), q4 = divergence_of(text, "q4_0"),
+                 q4r = divergence_of(text, "q4_0r");
+    print_message("f16 %g, q8_0 %g, q8_0r %g, q4_0 %g, q4_0r %g\n", f16, q8, q8r, q4, q4r);
+    assert_true(0 < f16 && f16 < q8r && q8r < q8 && q8 < q4r && q4r < q4);
+}
+
 static void wrong_input_is_told(void **state) {
     (void)state;
     char empty[CLI_MOST_PATH], broken[CLI_MOST_PATH];
     write_text(empty, "empty", "");
     write_text(broken, "broken", "{\"skill\": 1}");
     static const char *const parts[] = {"give either --ppl or --tasks", "--against needs --ppl",
-                                        "need --ppl", "need --tasks"};
+                                        "need --ppl", "need --tasks",
+                                        "--against-cache-type needs --against"};
     cli_result usage[] = {CLI_RUN("eval", DRAFT),
                           CLI_RUN("eval", DRAFT, "--tasks", empty, "--against", DRAFT),
                           CLI_RUN("eval", DRAFT, "--tasks", empty, "--stride", "3"),
-                          CLI_RUN("eval", DRAFT, "--ppl", empty, "--limit", "3")};
-    for (int i = 0; i < 4; i++) {
+                          CLI_RUN("eval", DRAFT, "--ppl", empty, "--limit", "3"),
+                          CLI_RUN("eval", DRAFT, "--ppl", empty, "--against-cache-type", "f32")};
+    for (int i = 0; i < 5; i++) {
         assert_int_equal(usage[i].code, 2);
         assert_non_null(strstr(usage[i].err, parts[i]));
         cli_free(&usage[i]);
@@ -192,6 +223,7 @@ int main(void) {
         cmocka_unit_test(checkers_follow_their_rules),
         cmocka_unit_test(perplexity_is_the_mean_of_what_logits_say),
         cmocka_unit_test(tasks_are_counted_by_skill),
+        cmocka_unit_test(a_cache_type_diverges_by_its_bits),
         cmocka_unit_test(wrong_input_is_told),
         cmocka_unit_test(test_window_too_long),
     };

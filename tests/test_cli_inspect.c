@@ -68,6 +68,10 @@ static void test_inspect_cache(void **state) {
         assert_int_equal(memory_of(paths[i], "f16", "state"), half + kept);
         assert_int_equal(memory_of(paths[i], "f16", "total"), total - cache + half);
         assert_int_equal(memory_of(paths[i], "q8_0", "state"), quarter + kept);
+        // Blocks of 18 bytes in place of 34; a rotated one is as large.
+        assert_int_equal(memory_of(paths[i], "q4_0", "cache"), quarter / 34 * 18);
+        assert_int_equal(memory_of(paths[i], "q8_0r", "cache"), quarter);
+        assert_int_equal(memory_of(paths[i], "q4_0r", "state"), quarter / 34 * 18 + kept);
     }
     cli_result text = CLI_RUN("inspect", DRAFT, "--memory", "--cache-type", "q8_0");
     cli_assert_done(&text);

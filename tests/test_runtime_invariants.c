@@ -14,6 +14,24 @@
 
 enum { N_IDS = 150, N_NEW = 12 };
 
+// All families as they come, and some again with caches of few bits: attention of all positions,
+// of a window, and beside recurrent layers.
+static const struct {
+    const char *family;
+    qn_engine_opts opts;
+} small_caches[] = {{"qwen3", QN_INITIALIZER(qn_engine_opts, .cache_type = QN_CACHE_Q4_0)},
+                    {"gemma3", QN_INITIALIZER(qn_engine_opts, .cache_type = QN_CACHE_Q4_0R)},
+                    {"qwen35", QN_INITIALIZER(qn_engine_opts, .cache_type = QN_CACHE_Q8_0R)}};
+enum { N_SUBJECTS = N_FAMILIES + sizeof small_caches / sizeof *small_caches };
+
+static const char *family_of(size_t i) {
+    return i < N_FAMILIES ? families[i] : small_caches[i - N_FAMILIES].family;
+}
+
+static const qn_engine_opts *opts_of(size_t i) {
+    return i < N_FAMILIES ? NULL : &small_caches[i - N_FAMILIES].opts;
+}
+
 // Logits of all rows of the ids; release with qn_logits_deinit.
 static qn_logits all_logits(const qn_engine *engine, const int32_t *ids, size_t n,
                             qn_logits_opts opts) {
@@ -235,10 +253,10 @@ static void cached_is_naive(void **state) {
     static const qn_sample_opts samples[] = {
         QN_INITIALIZER(qn_sample_opts),
         QN_INITIALIZER(qn_sample_opts, .temperature = 0.8f, .seed = 7)};
-    for (size_t f = 0; f < N_FAMILIES; f++) {
+    for (size_t f = 0; f < N_SUBJECTS; f++) {
         for (size_t i = 0; i < 2; i++) {
             qn_err err;
-            talk t = talk_open(families[f], NULL, NULL);
+            talk t = talk_open(family_of(f), opts_of(f), NULL);
             qn_session *naive;
             ASSERT_OK(qn_session_create(&naive, t.engine, NULL, &err));
             ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 60, &err));
@@ -249,7 +267,7 @@ static void cached_is_naive(void **state) {
                 ASSERT_OK(qn_session_step_naive(&b, naive, &samples[i], &err));
                 assert_int_equal(a, b);
                 assert_int_equal(qn_session_cached(t.session), 60 + k);
-                assert_fresh(&t, t.session, 60 + k, families[f]);
+                assert_fresh(&t, t.session, 60 + k, family_of(f));
             }
             qn_session_destroy(naive);
             talk_close(&t);
@@ -283,9 +301,9 @@ static void prefill_and_feed_give_fresh_logits(void **state) {
 
 static void restored_is_never_left(void **state) {
     (void)state;
-    for (size_t f = 0; f < N_FAMILIES; f++) {
+    for (size_t f = 0; f < N_SUBJECTS; f++) {
         qn_err err;
-        talk t = talk_open(families[f], NULL, NULL);
+        talk t = talk_open(family_of(f), opts_of(f), NULL);
         int32_t token;
         size_t n_new;
         ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 100, &err));
@@ -295,10 +313,10 @@ static void restored_is_never_left(void **state) {
         for (int round = 0; round < 3; round++) {
             ASSERT_OK(take_steps(&n_new, t.session, 40, NULL, &err));
             assert_int_equal(n_new, 40);
-            assert_fresh(&t, t.session, 140, families[f]);
+            assert_fresh(&t, t.session, 140, family_of(f));
             ASSERT_OK(qn_session_restore(t.session, snapshot, &err));
             assert_int_equal(qn_session_cached(t.session), 100);
-            assert_fresh(&t, t.session, 100, families[f]);
+            assert_fresh(&t, t.session, 100, family_of(f));
         }
         qn_snapshot_destroy(snapshot);
         talk_close(&t);
@@ -354,9 +372,9 @@ static void the_end_of_an_answer_can_be_changed(void **state) {
 
 static void truncated_and_forked_is_fresh(void **state) {
     (void)state;
-    for (size_t f = 0; f < N_FAMILIES; f++) {
+    for (size_t f = 0; f < N_SUBJECTS; f++) {
         qn_err err;
-        talk t = talk_open(families[f], NULL, NULL);
+        talk t = talk_open(family_of(f), opts_of(f), NULL);
         qn_session *fork;
         int32_t token;
         ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 130, &err));
@@ -365,25 +383,25 @@ static void truncated_and_forked_is_fresh(void **state) {
         ASSERT_OK(qn_session_truncate(t.session, 90, &err));
         ASSERT_OK(qn_session_commit(t.session, t.ids, 3, &err));
         ASSERT_OK(qn_session_step(&token, fork, NULL, &err));
-        assert_fresh(&t, fork, 131, families[f]);
+        assert_fresh(&t, fork, 131, family_of(f));
         ASSERT_OK(qn_session_commit(t.session, t.ids + 5, 2, &err));
         ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
         assert_int_equal(qn_session_cached(t.session), 95);
-        assert_fresh(&t, t.session, 95, families[f]);
+        assert_fresh(&t, t.session, 95, family_of(f));
         ASSERT_FAILS(qn_session_truncate(t.session, 97, &err), QN_ARGUMENT, "97");
         qn_session_destroy(t.session);
         t.session = fork; // outlives what it was forked from
         ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
-        assert_fresh(&t, t.session, 132, families[f]);
+        assert_fresh(&t, t.session, 132, family_of(f));
         talk_close(&t);
     }
 }
 
 static void reused_is_fresh(void **state) {
     (void)state;
-    for (size_t f = 0; f < N_FAMILIES; f++) {
+    for (size_t f = 0; f < N_SUBJECTS; f++) {
         qn_err err;
-        talk t = talk_open(families[f], NULL, NULL);
+        talk t = talk_open(family_of(f), opts_of(f), NULL);
         int32_t token, other[N_IDS];
         ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 120, &err));
         ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
@@ -393,7 +411,7 @@ static void reused_is_fresh(void **state) {
         assert_int_equal(qn_session_cached(t.session), 0);
         const int64_t rows = session_counts(t.session).rows;
         ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
-        assert_fresh(&t, t.session, N_IDS, families[f]);
+        assert_fresh(&t, t.session, N_IDS, family_of(f));
         const qn_session_counts counts = session_counts(t.session);
         assert_true(counts.reused >= 64); // at least the whole page
         assert_int_equal(counts.rows - rows, N_IDS - counts.reused);
@@ -404,9 +422,9 @@ static void reused_is_fresh(void **state) {
 // Sessions that share state find each other's prompts; a mark is where a later prompt goes on.
 static void shared_and_marked_is_fresh(void **state) {
     (void)state;
-    for (size_t f = 0; f < N_FAMILIES; f++) {
+    for (size_t f = 0; f < N_SUBJECTS; f++) {
         qn_err err;
-        talk t = talk_open(families[f], NULL, NULL);
+        talk t = talk_open(family_of(f), opts_of(f), NULL);
         qn_session *other;
         int32_t token, ids[N_IDS];
         ASSERT_OK(qn_session_create(&other, t.engine, &QN_INIT(qn_session_opts, .share = t.session),
@@ -415,14 +433,14 @@ static void shared_and_marked_is_fresh(void **state) {
         ASSERT_FAILS(qn_session_mark(t.session, 111, &err), QN_ARGUMENT, "111");
         ASSERT_OK(qn_session_mark(t.session, 83, &err));
         ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
-        assert_fresh(&t, t.session, 110, families[f]);
+        assert_fresh(&t, t.session, 110, family_of(f));
         memcpy(ids, t.ids, sizeof ids);
         for (size_t i = 83; i < N_IDS; i++) ids[i] = t.ids[i - 50]; // the same up to the mark
         ASSERT_OK(qn_session_set_prompt(other, ids, 130, &err));
         ASSERT_OK(qn_session_step(&token, other, NULL, &err));
-        assert_fresh(&t, other, 130, families[f]);
+        assert_fresh(&t, other, 130, family_of(f));
         const int64_t reused = session_counts(other).reused;
-        if (reused < 83) fail_msg("%s: %lld tokens were reused", families[f], (long long)reused);
+        if (reused < 83) fail_msg("%s: %lld tokens were reused", family_of(f), (long long)reused);
         qn_session_destroy(other);
         talk_close(&t);
     }
@@ -454,9 +472,9 @@ static void a_row_does_not_depend_on_its_company(void **state) {
     (void)state;
     enum { SEQS = 3 };
     static const int64_t lengths[SEQS] = {5, 70, 33};
-    for (size_t f = 0; f < N_FAMILIES; f++) {
+    for (size_t f = 0; f < N_SUBJECTS; f++) {
         qn_err err;
-        qn_engine *engine = family_open(families[f], NULL);
+        qn_engine *engine = family_open(family_of(f), opts_of(f));
         const int64_t vocab = engine_info(engine).n_vocab;
         int32_t ids[SEQS][N_IDS];
         qn_runner *runner;
@@ -479,7 +497,7 @@ static void a_row_does_not_depend_on_its_company(void **state) {
                 ASSERT_OK(qn_engine_logits(&alone, engine, ids[b], n, NULL, &err));
                 if (memcmp(qn_runner_row(runner, "logits", b), alone.logits,
                            (size_t)vocab * sizeof(float)) != 0)
-                    fail_msg("%s: step %d, sequence %d differs", families[f], step, b);
+                    fail_msg("%s: step %d, sequence %d differs", family_of(f), step, b);
                 qn_logits_deinit(&alone);
                 segments[b].ids = ids[b] + n;
                 segments[b].rows = 1;

@@ -95,12 +95,13 @@ static int64_t bytes_for(const qn_engine *engine, int64_t n, int64_t rows) {
 
 // --- what a row gets -----------------------------------------------------------------------------
 
-static void assert_rows_are_alone(const char *family, const qn_batch_opts *opts, bool preempts) {
+static void assert_rows_are_alone(const char *family, qn_cache_type cache,
+                                  const qn_batch_opts *opts, bool preempts) {
     qn_err err;
     qn_batch *b;
     qn_batch_counts counts = QN_INIT(qn_batch_counts);
     int64_t n_preempted = 0;
-    qn_engine *engine = family_open(family, NULL);
+    qn_engine *engine = family_open(family, &QN_INIT(qn_engine_opts, .cache_type = cache));
     const int64_t vocab = engine_info(engine).n_vocab;
     qn_batch_opts o = *opts;
     o.context = CONTEXT;
@@ -132,7 +133,8 @@ static void assert_rows_are_alone(const char *family, const qn_batch_opts *opts,
 static void rows_are_what_they_are_alone(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++)
-        assert_rows_are_alone(families[f], &QN_INIT(qn_batch_opts), false);
+        assert_rows_are_alone(families[f], QN_CACHE_AUTO, &QN_INIT(qn_batch_opts), false);
+    assert_rows_are_alone("qwen3", QN_CACHE_Q4_0R, &QN_INIT(qn_batch_opts), false);
 }
 
 // A row that gave way goes on with the same tokens: penalties, mirostat and random numbers
@@ -140,14 +142,16 @@ static void rows_are_what_they_are_alone(void **state) {
 static void rows_that_give_way_go_on(void **state) {
     (void)state;
     static const char *const models[] = {"qwen3", "llama32", "qwen35", "gemma3"};
+    static const qn_cache_type caches[] = {QN_CACHE_AUTO, QN_CACHE_Q8_0R, QN_CACHE_AUTO,
+                                           QN_CACHE_Q4_0R};
     for (size_t m = 0; m < 4; m++) {
         const bool preempts = m < 3; // of windows most of the state has a place of its own
         qn_batch_opts opts = QN_INIT(qn_batch_opts, .rows = 8, .bytes = 3);
-        assert_rows_are_alone(models[m], &opts, preempts);
+        assert_rows_are_alone(models[m], caches[m], &opts, preempts);
         opts.kept = -1;
-        assert_rows_are_alone(models[m], &opts, preempts);
+        assert_rows_are_alone(models[m], caches[m], &opts, preempts);
         opts.chunk = 7;
-        assert_rows_are_alone(models[m], &opts, false);
+        assert_rows_are_alone(models[m], caches[m], &opts, false);
     }
 }
 
