@@ -7,6 +7,7 @@
 #include "testing.h"
 
 #include "ir/text.h"
+#include "make/importance.h"
 #include "models/model.h"
 #include "passes/passes.h"
 
@@ -366,6 +367,25 @@ static void share_of_a_model(void **state) {
     qn_source_close(source);
 }
 
+// An importance file, and what it says of a weight.
+static qn_status open_importance(const char *path, qn_err *err) {
+    const qn_tensor weight = {
+        .name = qn_str_of("blk.0.ffn_gate_exps.weight"), .n_dims = 3, .dims = {4, 8, 32}};
+    qn_importance *importance = NULL;
+    float *values = NULL;
+    QN_TRY(qn_importance_open(&importance, path, err));
+    const qn_status status = qn_importance_load(&values, importance, &weight, err);
+    assert_true(status || values);
+    qn_free(values);
+    qn_importance_close(importance);
+    return status;
+}
+
+static void importance_dat(void **state) {
+    (void)state;
+    starve(open_importance, TEST_DATA "/../fuzz/corpus/imatrix/small.dat");
+}
+
 static void adapter_gguf(void **state) {
     (void)state;
     starve(open_adapter, TEST_DATA "/../fuzz/corpus/adapter/llama.gguf");
@@ -421,6 +441,7 @@ int main(void) {
         cmocka_unit_test(engine_gemma3_folder),
         cmocka_unit_test(engine_qwen35moe),
         cmocka_unit_test(share_of_a_model),
+        cmocka_unit_test(importance_dat),
         cmocka_unit_test(adapter_gguf),
         cmocka_unit_test(adapter_peft),
     };
