@@ -25,12 +25,6 @@ int64_t qn_clock(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static inline void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
 // --- gates ---------------------------------------------------------------------------------------
 
 struct qn_gate {
@@ -78,7 +72,7 @@ void qn_gate_wait(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
     do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
             if (is_true(arg)) return;
-            pause_briefly();
+            qn_thread_pause();
         }
     } while (qn_clock() - began < SPIN_NS);
     sleep_until(gate, is_true, arg);
@@ -112,7 +106,7 @@ static void take_pieces(qn_pool *pool) {
 static void wait_briefly(const qn_pool *pool, int64_t seen) {
     const int64_t began = qn_clock();
     do {
-        for (int i = 0; i < SPINS_PER_LOOK; i++) pause_briefly();
+        for (int i = 0; i < SPINS_PER_LOOK; i++) qn_thread_pause();
         if (atomic_load_explicit(&pool->job, memory_order_relaxed) != seen) return;
     } while (qn_clock() - began < SPIN_NS);
 }

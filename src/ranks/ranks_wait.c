@@ -10,6 +10,7 @@
 #include "core/mem.h"
 #include "core/pool.h"
 #include "core/stop_flag.h"
+#include "core/thread.h"
 
 #include <inttypes.h>
 #include <sched.h>
@@ -37,12 +38,6 @@ typedef struct wait {
     int64_t began, next_look; // next_look: in ns after that
     int spins;
 } wait;
-
-static void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
 
 // "broadcast of 16 bytes from rank 0"
 static void name(char *to, size_t size, const qn_ranks_op *op) {
@@ -95,7 +90,7 @@ static qn_status fail(const wait *w, int error, qn_err *err) {
 
 static void rest(const wait *w, int64_t waited) {
     if (waited < SPIN_NS) {
-        pause_briefly();
+        qn_thread_pause();
     } else if (waited < YIELD_NS) {
         sched_yield();
     } else {
@@ -110,7 +105,7 @@ static void rest(const wait *w, int64_t waited) {
 static qn_status go_on(wait *w, qn_err *err) {
     if (w->spins < SPINS) {
         w->spins++;
-        pause_briefly();
+        qn_thread_pause();
         return QN_OK;
     }
     const int64_t now = qn_clock();
