@@ -3,6 +3,7 @@ SETUP  = tools/setup.sh
 PREFIX = /usr/local
 CTEST  = tools/test.sh
 BOTH   = address,undefined
+ARM64  = -DCMAKE_TOOLCHAIN_FILE=cmake/arm64.cmake -DQN_CUDA=off -DQN_MPI=off
 
 # $(call build,FOLDER,OPTIONS,TARGETS): configures once; Ninja calls CMake again by itself when it has to.
 build = @tools/build.sh $(1) "$(2)" $(3)
@@ -10,7 +11,7 @@ build = @tools/build.sh $(1) "$(2)" $(3)
 # What `make run` does when nobody can type.
 STORY  = -p "Tell me a short story." -n 80
 
-.PHONY: all run test test-memory test-hostile test-schemas test-large debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
+.PHONY: all run test test-memory test-hostile test-schemas test-large test-arm64 debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
 .DEFAULT_GOAL = all
 
 # build the program and the library into build/, and those for GPUs and MPI where there is nvcc and MPI
@@ -65,6 +66,14 @@ test-schemas: all
 	$(call build,build,,schema_suite)
 	@tools/schema_suite.sh $(FOLDER)
 
+# build for 64-bit ARM, and run the tests in an emulator; those of the kernels on older processors, too (an hour or more)
+test-arm64: setup
+	@$(SETUP) arm64
+	@tools/sysroot.sh arm64 build-arm64/sysroot
+	$(call build,build-arm64,$(ARM64))
+	@$(CTEST) build-arm64 $(T)
+	@for cpu in cortex-a76 cortex-a53; do echo "as $$cpu:"; QEMU_CPU=$$cpu $(CTEST) build-arm64 test_backends || exit 1; done
+
 # what one runs before a commit: lint, tests under sanitizers with gcc and with clang, a minute of fuzzing
 check: lint
 	$(call build,build-check-gcc,-DCMAKE_C_COMPILER=gcc -DQN_SANITIZE=$(BOTH))
@@ -103,7 +112,7 @@ install: all
 
 # remove everything that was built
 clean:
-	@rm -rf build build-asan build-ubsan build-tsan build-debug build-fuzz build-check-*
+	@rm -rf build build-asan build-ubsan build-tsan build-debug build-arm64 build-fuzz build-check-*
 
 # list these targets
 help:

@@ -1,0 +1,16 @@
+# A toolchain: gcc for 64-bit ARM on another machine, the libraries of tools/sysroot.sh, and qemu, which runs what was
+# built. QEMU_CPU in the environment chooses a kind of processor.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc CACHE STRING "")
+set(QN_SYSROOT ${CMAKE_BINARY_DIR}/sysroot CACHE PATH "where the libraries for arm64 are")
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES QN_SYSROOT)
+set(CMAKE_SYSROOT ${QN_SYSROOT})
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -L ${QN_SYSROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+foreach(kind LIBRARY INCLUDE PACKAGE)
+  set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)
+endforeach()
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${QN_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${QN_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${QN_SYSROOT}/usr/share/pkgconfig)
