@@ -118,9 +118,10 @@ static double square_error(const float *x, const float *y, int n, const float *w
     return sum;
 }
 
+// (A reduction with fmax makes gcc 12 for 64-bit ARM fail.)
 static double largest(const float *x, int n) {
-    double max = 0;
-    for (int i = 0; i < n; i++) max = fmax(max, fabs((double)x[i]));
+    float max = 0;
+    for (int i = 0; i < n; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
     return max;
 }
 

@@ -3,8 +3,10 @@
 #include <math.h>
 
 double qn_log_sum_exp(const float *x, int64_t n) {
-    double max = x[0], sum = 0;
-    for (int64_t i = 1; i < n; i++) max = fmax(max, (double)x[i]);
-    for (int64_t i = 0; i < n; i++) sum += exp((double)x[i] - max);
-    return max + log(sum);
+    float max = x[0];
+    double sum = 0;
+    // (A reduction with fmax makes gcc 12 for 64-bit ARM fail.) A NaN shows in the sum.
+    for (int64_t i = 1; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (int64_t i = 0; i < n; i++) sum += exp((double)x[i] - (double)max);
+    return (double)max + log(sum);
 }
