@@ -218,7 +218,7 @@ int64_t qn_cpu_scratch_delta(const qn_task *task, int64_t rows);
 
 // The kernels of one instruction set.
 typedef struct qn_cpu_level {
-    const char *name;         // "portable", "avx2", "avxvnni", "avx512"
+    const char *name;         // "portable", "avx2", ..., or "neon", ...
     const qn_kernel *kernels; // by the indices of the backend's recipes
     qn_backend backend;
 } qn_cpu_level;

@@ -34,6 +34,16 @@ static bool has_any(void) { return true; }
 
 // In the order of qn_cpu_level_get.
 static bool (*const has_level[])(void) = {has_any, has_avx2, has_avxvnni, has_avx512};
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+static bool has_any(void) { return true; }
+static bool has_dotprod(void) { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+static bool has_i8mm(void) { return has_dotprod() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0; }
+
+// In the order of qn_cpu_level_get.
+static bool (*const has_level[])(void) = {has_any, has_any, has_dotprod, has_i8mm};
 #else
 static bool has_any(void) { return true; }
 static bool (*const has_level[])(void) = {has_any};

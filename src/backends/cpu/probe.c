@@ -13,6 +13,11 @@ PROBES(avx2)
 PROBES(avxvnni)
 PROBES(avx512)
 qn_probe_peak_fn qn_cpu_probe_int8_avx2, qn_cpu_probe_int8_avxvnni, qn_cpu_probe_int8_avx512;
+#elif defined(__aarch64__)
+PROBES(neon)
+PROBES(dotprod)
+PROBES(i8mm)
+qn_probe_peak_fn qn_cpu_probe_int8_neon, qn_cpu_probe_int8_dotprod, qn_cpu_probe_int8_i8mm;
 #endif
 #undef PROBES
 
@@ -26,6 +31,10 @@ static const qn_probes probes[] = {ROW(portable, NULL)
                                        ROW(avx2, qn_cpu_probe_int8_avx2)
                                            ROW(avxvnni, qn_cpu_probe_int8_avxvnni)
                                                ROW(avx512, qn_cpu_probe_int8_avx512)
+#elif defined(__aarch64__)
+                                       ROW(neon, qn_cpu_probe_int8_neon)
+                                           ROW(dotprod, qn_cpu_probe_int8_dotprod)
+                                               ROW(i8mm, qn_cpu_probe_int8_i8mm)
 #endif
 };
 

@@ -84,11 +84,35 @@ static const qn_kernel kernels_avx512[] = {
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
+#elif defined(__aarch64__)
+#define KERNEL(name, pieces, scratch)                                                              \
+    void qn_cpu_##name##_neon(const qn_task *task, int64_t piece, void *scratch_bytes);            \
+    void qn_cpu_##name##_dotprod(const qn_task *task, int64_t piece, void *scratch_bytes);         \
+    void qn_cpu_##name##_i8mm(const qn_task *task, int64_t piece, void *scratch_bytes);
+#include "backends/cpu/kernels.def"
+#undef KERNEL
+static const qn_kernel kernels_neon[] = {
+#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, neon)
+#include "backends/cpu/kernels.def"
+#undef KERNEL
+};
+static const qn_kernel kernels_dotprod[] = {
+#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, dotprod)
+#include "backends/cpu/kernels.def"
+#undef KERNEL
+};
+static const qn_kernel kernels_i8mm[] = {
+#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, i8mm)
+#include "backends/cpu/kernels.def"
+#undef KERNEL
+};
 #endif
 
 static const qn_cpu_level levels[] = {LEVEL(portable)
 #if defined(__x86_64__)
                                           LEVEL(avx2) LEVEL(avxvnni) LEVEL(avx512)
+#elif defined(__aarch64__)
+                                          LEVEL(neon) LEVEL(dotprod) LEVEL(i8mm)
 #endif
 };
 

@@ -17,8 +17,31 @@ enum { QN_LANES = 16 };
 #elif defined(__AVX2__)
 #include <immintrin.h>
 enum { QN_LANES = 8 };
+#elif defined(QN_NEON)
+#include <arm_neon.h>
+enum { QN_LANES = 4 };
 #else
 enum { QN_LANES = 4 };
+#endif
+
+// Levels whose registers hold the sums of many rows.
+#if defined(__AVX2__) || defined(QN_NEON)
+#define QN_HAS_VECTORS
+#endif
+
+// Codes of 8 bits are weights plus this: levels multiply unsigned bytes with signed ones, or signed
+// ones with each other.
+#if defined(QN_NEON)
+enum { QN_BYTE_ZERO = 0 };
+#else
+enum { QN_BYTE_ZERO = 128 };
+#endif
+
+// Products of bytes are so much faster that integers of 12 bits are taken as two.
+#if defined(__ARM_FEATURE_DOTPROD)
+enum { QN_SPLITS_WORDS = 1 };
+#else
+enum { QN_SPLITS_WORDS = 0 };
 #endif
 
 #define QN_INLINE static inline __attribute__((always_inline))
@@ -52,6 +75,14 @@ QN_INLINE i16v load_i16(const int16_t *from) {
 
 QN_INLINE void store_i16(int16_t *to, i16v x) { memcpy(to, &x, sizeof x); }
 
+QN_INLINE i32v load_i32v(const int32_t *from) {
+    i32v x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+QN_INLINE void store_i32(int32_t *to, i32v x) { memcpy(to, &x, sizeof x); }
+
 QN_INLINE int32_t load_i32(const void *from) {
     int32_t x;
     memcpy(&x, from, sizeof x);
@@ -66,9 +97,9 @@ QN_INLINE i16v pair_up(i32v a, i32v b) { return (i16v)((a & 0xffff) | b << 16); 
 QN_INLINE i16v twice(i32v x) { return pair_up(x, x); }
 
 // Per level: a * b + c rounded once; sum + two products with the two numbers of 16 bits at `pair`
-// (exact); sum + four products of unsigned bytes with the signed ones at `four` (exact; narrow: the
-// unsigned ones are at most 128); levels[index] for indices below 16 in each byte; bytes, 16 bits
-// and halves made wider.
+// (exact); sum + four products of codes with the signed bytes at `four` (exact; narrow: codes are
+// at most 128); levels[index] for indices below 16 in each byte; bytes, 16 bits and halves made
+// wider.
 #if defined(__AVX512VNNI__)
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return (f32v)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -159,6 +190,51 @@ QN_INLINE i32v widen_u16(const uint8_t *from) {
 
 QN_INLINE f32v widen_half(const uint8_t *from) {
     return (f32v)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+}
+#elif defined(QN_NEON)
+QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
+    return (f32v)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+
+// Taking the pairs apart is done once for all rows that share w.
+QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
+    const int16x8_t v = (int16x8_t)w;
+    const int16x4_t x = vcreate_s16((uint32_t)load_i32(pair));
+    const int32x4_t even = vmlal_lane_s16((int32x4_t)sum, vget_low_s16(vuzp1q_s16(v, v)), x, 0);
+    return (i32v)vmlal_lane_s16(even, vget_low_s16(vuzp2q_s16(v, v)), x, 1);
+}
+
+QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
+    (void)is_narrow;
+    const int8x16_t w = (int8x16_t)codes, x = vreinterpretq_s8_s32(vdupq_n_s32(load_i32(four)));
+#if defined(__ARM_FEATURE_DOTPROD)
+    return (i32v)vdotq_s32((int32x4_t)sum, w, x);
+#else // 2 * 128 * 127 fits 16 bits
+    const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x)), high = vmull_high_s8(w, x);
+    return (i32v)vpadalq_s16((int32x4_t)sum, vpaddq_s16(low, high));
+#endif
+}
+
+QN_INLINE u16v look_up(const uint8_t *levels, u16v index) {
+    return (u16v)vqtbl1q_u8(vld1q_u8(levels), (uint8x16_t)index);
+}
+
+QN_INLINE i32v widen_u8(const uint8_t *from) {
+    const uint16x8_t x = vmovl_u8(vcreate_u8((uint32_t)load_i32(from)));
+    return (i32v)vmovl_u16(vget_low_u16(x));
+}
+
+QN_INLINE i32v widen_i8(const uint8_t *from) {
+    const int16x8_t x = vmovl_s8(vcreate_s8((uint32_t)load_i32(from)));
+    return (i32v)vmovl_s16(vget_low_s16(x));
+}
+
+QN_INLINE i32v widen_u16(const uint8_t *from) {
+    return (i32v)vmovl_u16(vreinterpret_u16_u8(vld1_u8(from)));
+}
+
+QN_INLINE f32v widen_half(const uint8_t *from) {
+    return (f32v)vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(from)));
 }
 #else
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {

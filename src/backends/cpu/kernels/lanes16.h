@@ -9,6 +9,8 @@
 QN_INLINE f32v held(f32v x) {
 #if defined(__AVX2__)
     __asm__("" : "+v"(x));
+#elif defined(QN_NEON)
+    __asm__("" : "+w"(x));
 #endif
     return x;
 }
@@ -47,10 +49,17 @@ QN_INLINE f32v max_f32(f32v a, f32v b) { return (f32v)_mm256_max_ps((__m256)a, (
 QN_INLINE float sum_16(const f32v *v) { return fold_sum((__m256)(v[0] + v[1])); }
 QN_INLINE float max_16(const f32v *v) { return fold_max((__m256)max_f32(v[0], v[1])); }
 #else
+#if defined(QN_NEON) // whose own maximum has other rules for NaN
+QN_INLINE f32v max_f32(f32v a, f32v b) {
+    const float32x4_t x = (float32x4_t)a, y = (float32x4_t)b;
+    return (f32v)vbslq_f32(vcgtq_f32(x, y), x, y);
+}
+#else
 QN_INLINE f32v max_f32(f32v a, f32v b) {
     for (int l = 0; l < QN_LANES; l++) b[l] = a[l] > b[l] ? a[l] : b[l];
     return b;
 }
+#endif
 
 QN_INLINE float sum_16(const f32v *v) {
     const f32v x = (v[0] + v[2]) + (v[1] + v[3]);
@@ -123,6 +132,35 @@ QN_INLINE void store_crossed(int16_t *to, const i32v *v) {
 
 QN_INLINE void store_half(uint8_t *to, f32v x) {
     _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+}
+#elif defined(QN_NEON)
+QN_INLINE i32v max_i32(i32v a, i32v b) { return (i32v)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
+
+QN_INLINE int32_t sum_16_i32(const i32v *v) {
+    return vaddvq_s32((int32x4_t)(v[0] + v[1] + v[2] + v[3]));
+}
+
+QN_INLINE int32_t max_16_i32(const i32v *v) {
+    return vmaxvq_s32((int32x4_t)max_i32(max_i32(v[0], v[1]), max_i32(v[2], v[3])));
+}
+
+// 8 lanes that fit 16 bits.
+QN_INLINE int16x8_t join_i16(const i32v *v) { return vuzp1q_s16((int16x8_t)v[0], (int16x8_t)v[1]); }
+
+QN_INLINE void store_bytes(int8_t *to, const i32v *v) {
+    vst1q_s8(to, vuzp1q_s8((int8x16_t)join_i16(v), (int8x16_t)join_i16(v + 2)));
+}
+
+QN_INLINE void store_crossed(int16_t *to, const i32v *v) {
+    static const uint8_t order[16] = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};
+    for (int i = 0; i < 2; i++) {
+        const int8x16_t x = vqtbl1q_s8((int8x16_t)join_i16(v + 2 * i), vld1q_u8(order));
+        vst1q_s16(to + 8 * i, (int16x8_t)x);
+    }
+}
+
+QN_INLINE void store_half(uint8_t *to, f32v x) {
+    vst1_u8(to, vreinterpret_u8_f16(vcvt_f16_f32((float32x4_t)x)));
 }
 #else
 QN_INLINE i32v max_i32(i32v a, i32v b) {

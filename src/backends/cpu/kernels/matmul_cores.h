@@ -10,13 +10,15 @@
 // two: as many as registers hold.
 #if defined(__AVX512VNNI__)
 enum { VECTORS = QN_PANEL / QN_LANES, FOLDED_ROWS = 8, GROUPED_ROWS = 4 };
-#elif defined(__AVX2__)
+#elif defined(__ARM_FEATURE_MATMUL_INT8) // which takes rows by two
+enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 4, GROUPED_ROWS = 4 };
+#elif defined(QN_HAS_VECTORS)
 enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 4, GROUPED_ROWS = 2 };
 #else
 enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 2, GROUPED_ROWS = 1 };
 #endif
 // Only where the sums are in registers; elsewhere it would be much code without a gain.
-#if defined(__AVX2__) && !defined(QN_FEW_COPIES)
+#if defined(QN_HAS_VECTORS) && !defined(QN_FEW_COPIES)
 #define UNROLL _Pragma("GCC unroll 8")
 #else
 #define UNROLL
@@ -58,15 +60,97 @@ QN_INLINE float word_sum(const void *row, int64_t b, int g, const int group, con
     return group == 32 ? (float)(sums[2 * g] + sums[2 * g + 1]) : (float)sums[g];
 }
 
-// --- i12_256 and i16_256 ---
-
-enum { LINE_PAIRS = 16 }; // in a line of the cache, and in a run of 32 values
-
 QN_INLINE void zero_sums(i32v (*t)[VECTORS], const int n_rows) {
     EACH(r, n_rows) {
         EACH(v, VECTORS) t[r][v] = (i32v){0};
     }
 }
+
+// --- products of bytes ---
+
+// t += sums of codes * x over n rows of codes from row u on; x are the 256 bytes of each row.
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+// Two rows of 8 bytes with two outputs at a time: n and n_rows are even.
+QN_INLINE void byte_dots(i32v (*t)[VECTORS], const tile_block *blocks, const int8_t *const *x,
+                         int u, int n, int first, const bool is_narrow, const int n_rows) {
+    int32x4_t two[FOLDED_ROWS][VECTORS]; // of rows r and r + 1: outputs 0 and 1, then 2 and 3
+    (void)is_narrow;
+    EACH(r, n_rows) {
+        EACH(v, VECTORS) two[r][v] = vdupq_n_s32(0);
+    }
+    EACH(i, n / 2) {
+        int8x16_t pair[FOLDED_ROWS / 2];
+        EACH(p, n_rows / 2)
+            pair[p] = vcombine_s8(vld1_s8(x[2 * p] + 4 * u + 8 * i),
+                                  vld1_s8(x[2 * p + 1] + 4 * u + 8 * i));
+        EACH(v, VECTORS) {
+            const tile_block *tile = tile_at(blocks, first, v);
+            const int o = 4 * lane_at(first, v);
+            const int32x4_t a = (int32x4_t)load_u16(tile->c[u + 2 * i] + o);
+            const int32x4_t b = (int32x4_t)load_u16(tile->c[u + 2 * i + 1] + o);
+            const int8x16_t low = (int8x16_t)vzip1q_s32(a, b), high = (int8x16_t)vzip2q_s32(a, b);
+            EACH(p, n_rows / 2) {
+                two[2 * p][v] = vmmlaq_s32(two[2 * p][v], low, pair[p]);
+                two[2 * p + 1][v] = vmmlaq_s32(two[2 * p + 1][v], high, pair[p]);
+            }
+        }
+    }
+    EACH(p, n_rows / 2) {
+        EACH(v, VECTORS) {
+            t[2 * p][v] += (i32v)vuzp1q_s32(two[2 * p][v], two[2 * p + 1][v]);
+            t[2 * p + 1][v] += (i32v)vuzp2q_s32(two[2 * p][v], two[2 * p + 1][v]);
+        }
+    }
+}
+#else
+QN_INLINE void byte_dots(i32v (*t)[VECTORS], const tile_block *blocks, const int8_t *const *x,
+                         int u, int n, int first, const bool is_narrow, const int n_rows) {
+    EACH(i, n) {
+        u16v c[VECTORS];
+        EACH(v, VECTORS)
+            c[v] = load_u16(tile_at(blocks, first, v)->c[u + i] + 4 * lane_at(first, v));
+        EACH(r, n_rows) {
+            const int8_t *four = x[r] + 4 * (u + i);
+            EACH(v, VECTORS) t[r][v] = dot4(t[r][v], c[v], four, is_narrow);
+        }
+    }
+}
+#endif
+
+// The integers of a block of i12_256 in order, as 128 high + low: both are signed bytes.
+typedef struct split_row {
+    int8_t high[QN_BLOCK], low[QN_BLOCK];
+} split_row;
+
+static inline void split_words(split_row *restrict to, const int16_t *restrict q) {
+    for (int k = 0; k < QN_BLOCK; k += 4) {
+        for (int i = 0; i < 4; i++) {
+            const int16_t x = q[k + qn_i12_index(i)];
+            to->high[k + i] = (int8_t)(x >> 7);
+            to->low[k + i] = (int8_t)(x & 127);
+        }
+    }
+}
+
+// t = sums of weights that are signed bytes over n values from value k on.
+QN_INLINE void split_dots(i32v (*t)[VECTORS], const tile_block *blocks, const split_row *x, int k,
+                          int n, int first, const int n_rows) {
+    const int8_t *high[FOLDED_ROWS], *low[FOLDED_ROWS];
+    EACH(r, n_rows) {
+        high[r] = x[r].high;
+        low[r] = x[r].low;
+    }
+    zero_sums(t, n_rows);
+    byte_dots(t, blocks, high, k / 4, n / 4, first, true, n_rows);
+    EACH(r, n_rows) {
+        EACH(v, VECTORS) t[r][v] <<= 7;
+    }
+    byte_dots(t, blocks, low, k / 4, n / 4, first, true, n_rows);
+}
+
+// --- i12_256 and i16_256 ---
+
+enum { LINE_PAIRS = 16 }; // in a line of the cache, and in a run of 32 values
 
 // t += sums of w * q over n pairs from first_pair on.
 QN_INLINE void word_dots(i32v (*t)[VECTORS], const tile_block *blocks, const int16_t *const *q,
@@ -77,6 +161,27 @@ QN_INLINE void word_dots(i32v (*t)[VECTORS], const tile_block *blocks, const int
         EACH(r, n_rows) {
             const int16_t *pair = q[r] + 2 * i;
             EACH(v, VECTORS) t[r][v] = madd(t[r][v], w[v], pair);
+        }
+    }
+}
+
+// Adds what a block of types with integer scales says: t are the sums of scaled integers.
+QN_INLINE void add_folded_sums(float (*sums)[QN_PANEL], const tile_block *blocks,
+                               const qn_i12_block *const *x, i32v (*t)[VECTORS], int first,
+                               const bool has_shift, const int n_rows) {
+    EACH(r, n_rows) {
+        EACH(v, VECTORS) {
+            const tile_block *tile = tile_at(blocks, first, v);
+            const int o = lane_at(first, v);
+            float *sum = sums[r] + first + v * QN_LANES;
+            f32v value = load_f32(tile->scale[0] + o) * to_float(t[r][v]);
+            if (has_shift) {
+                i32v below = {0};
+                EACH(i, QN_GROUPS / 2)
+                    below = madd(below, load_i16(tile->mins[i] + 2 * o), x[r]->sums + 2 * i);
+                value = fma_f32(load_f32(tile->shift[0] + o), to_float(below), value);
+            }
+            store_f32(sum, load_f32(sum) + all_f32(x[r]->scale) * value);
         }
     }
 }
@@ -96,29 +201,35 @@ QN_INLINE void i12_folded(float (*sums)[QN_PANEL], const tile_block *blocks,
         EACH(r, n_rows) __builtin_prefetch(i12_of(next[r], next_b)->q + 2 * i);
         word_dots(t, blocks, q, i, LINE_PAIRS, first, n_rows);
     }
-    EACH(r, n_rows) {
+    add_folded_sums(sums, blocks, x, t, first, has_shift, n_rows);
+}
+
+// The same with the integer scales apart.
+QN_INLINE void i12_split(float (*sums)[QN_PANEL], const tile_block *blocks, const void *const *rows,
+                         int64_t b, const split_row *split, int first, const int group,
+                         const bool has_shift, const int n_rows) {
+    const qn_i12_block *x[FOLDED_ROWS];
+    i32v all[FOLDED_ROWS][VECTORS];
+    EACH(r, n_rows) x[r] = i12_of(rows[r], b);
+    zero_sums(all, n_rows);
+    for (int g = 0; g < QN_BLOCK / group; g++) {
+        i32v t[FOLDED_ROWS][VECTORS];
+        split_dots(t, blocks, split, group * g, group, first, n_rows);
         EACH(v, VECTORS) {
-            const tile_block *tile = tile_at(blocks, first, v);
-            const int o = lane_at(first, v);
-            float *sum = sums[r] + first + v * QN_LANES;
-            f32v value = load_f32(tile->scale[0] + o) * to_float(t[r][v]);
-            if (has_shift) {
-                i32v below = {0};
-                EACH(i, QN_GROUPS / 2)
-                    below = madd(below, load_i16(tile->mins[i] + 2 * o), x[r]->sums + 2 * i);
-                value = fma_f32(load_f32(tile->shift[0] + o), to_float(below), value);
-            }
-            store_f32(sum, load_f32(sum) + all_f32(x[r]->scale) * value);
+            const i32v by = load_i32v(tile_at(blocks, first, v)->by[g] + lane_at(first, v));
+            EACH(r, n_rows) all[r][v] += t[r][v] * by;
         }
     }
+    add_folded_sums(sums, blocks, x, all, first, has_shift, n_rows);
 }
 
 // The sums of groups take all registers, so that those of the block lie in memory: they are needed
-// once for each group.
+// once for each group. split: the rows of i12_256 where they are split.
 QN_INLINE void words_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
                              const void *const *rows, int64_t b, const void *const *next,
-                             int64_t next_b, int n_values, int first, const int group,
-                             const bool has_shift, const qn_word form, const int n_rows) {
+                             int64_t next_b, const split_row *split, int n_values, int first,
+                             const int group, const bool has_shift, const qn_word form,
+                             const int n_rows) {
     const int16_t *q[FOLDED_ROWS];
     float y[FOLDED_ROWS][VECTORS * QN_LANES];
     EACH(r, n_rows) q[r] = words_of(rows[r], b, form);
@@ -127,7 +238,10 @@ QN_INLINE void words_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
         i32v t[FOLDED_ROWS][VECTORS];
         zero_sums(t, n_rows);
         EACH(r, n_rows) __builtin_prefetch(words_of(next[r], next_b, form) + group * g);
-        word_dots(t, blocks, q, group / 2 * g, group / 2, first, n_rows);
+        if (QN_SPLITS_WORDS && form == QN_WORD_i12_256)
+            split_dots(t, blocks, split, group * g, group, first, n_rows);
+        else
+            word_dots(t, blocks, q, group / 2 * g, group / 2, first, n_rows);
         EACH(v, VECTORS) {
             const tile_block *tile = tile_at(blocks, first, v);
             const f32v scale = load_f32(tile->scale[g] + lane_at(first, v));
@@ -164,10 +278,12 @@ QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const
                         int zero, const int group, const bool has_shift, const bool is_narrow,
                         const int n_rows) {
     const qn_i8_block *x[GROUPED_ROWS];
+    const int8_t *q[GROUPED_ROWS];
     int32_t bases[GROUPED_ROWS][QN_GROUPS];
     f32v y[GROUPED_ROWS][VECTORS];
     EACH(r, n_rows) {
         x[r] = i8_of(rows[r], b);
+        q[r] = x[r]->q;
         if (!has_shift) i8_find_bases(bases[r], x[r], zero, group);
         EACH(v, VECTORS) y[r][v] = (f32v){0};
     }
@@ -179,16 +295,7 @@ QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const
             __builtin_prefetch((const char *)i8_of(next[r], next_b) + g * group * 3 / 2);
             EACH(v, VECTORS) t[r][v] = base;
         }
-        EACH(i, group / 4) {
-            const int u = g * group / 4 + i;
-            u16v c[VECTORS];
-            EACH(v, VECTORS)
-                c[v] = load_u16(tile_at(blocks, first, v)->c[u] + 4 * lane_at(first, v));
-            EACH(r, n_rows) {
-                const int8_t *four = x[r]->q + 4 * u;
-                EACH(v, VECTORS) t[r][v] = dot4(t[r][v], c[v], four, is_narrow);
-            }
-        }
+        byte_dots(t, blocks, q, g * group / 4, group / 4, first, is_narrow, n_rows);
         EACH(v, VECTORS) {
             const tile_block *tile = tile_at(blocks, first, v);
             const int o = lane_at(first, v);

@@ -3,7 +3,7 @@
 #include "backends/cpu/kernels/matmul_cores.h"
 #include "backends/cpu/kernels/packed_types.h"
 
-#if defined(__AVX2__)
+#if defined(QN_HAS_VECTORS)
 
 QN_INLINE void fetch(const uint8_t *run, const source *s) {
     EACH(i, s->low + s->high) __builtin_prefetch(run + AHEAD + 64 * i);
@@ -14,6 +14,7 @@ typedef struct few_block {
     const uint8_t *from;
     float *sums; // of row 0; QN_PANEL from one row to the next
     const void *const *rows;
+    const split_row *split; // of each row; NULL: not wanted
     int64_t b;
     int n_values, o;
 } few_block;
@@ -107,6 +108,21 @@ QN_INLINE i32v wide_base(const int32_t *sums, int h, const source *s) {
     return all_i32(s->group == 32 ? sums[0] + sums[1] : sums[h]) * -s->zero;
 }
 
+// Adds group h of run j to the sums of the rows, as products of bytes. They end up in `even`.
+QN_INLINE void add_bytes(row_sum *t, const few_block *f, int j, int h, const source *s,
+                         const int n_rows) {
+    const int step = s->group / 4;
+    const uint8_t *from = run_at(f->from, j, s) + s->run_header + 4 * f->o;
+    UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
+        const u16v codes = code_row(from, i, s);
+        EACH(r, n_rows) {
+            t[r].even = dot4(t[r].even, codes, f->split[r].low + 32 * j + 4 * i, false);
+            t[r].odd = dot4(t[r].odd, codes, f->split[r].high + 32 * j + 4 * i, false);
+        }
+    }
+    EACH(r, n_rows) t[r] = (row_sum){t[r].even + (t[r].odd << 7), {0}};
+}
+
 // Sums of group h of run j, with the codes as they are.
 QN_INLINE void word_group(row_sum *t, const few_block *f, int j, int h, const source *s,
                           const qn_word form, const int n_rows) {
@@ -117,6 +133,10 @@ QN_INLINE void word_group(row_sum *t, const few_block *f, int j, int h, const so
         t[r].even = form == QN_WORD_i12_256 ? base_sum(i12_of(row, f->b)->sums + 2 * j, h, s)
                                             : wide_base(i16_of(row, f->b)->sums + 2 * j, h, s);
         t[r].odd = (i32v){0};
+    }
+    if (QN_SPLITS_WORDS && form == QN_WORD_i12_256) {
+        add_bytes(t, f, j, h, s, n_rows);
+        return;
     }
     UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
         const u16v q = code_row(from, i, s);
@@ -131,7 +151,7 @@ QN_INLINE void i12_run(row_sum *t, const few_block *f, int j, const i32v *scales
     const int step = 32 / s->group;
     const uint8_t *run = run_at(f->from, j, s);
     fetch(run, s);
-    if (step * n_rows < 2 * RUN_ROWS) {
+    if (QN_SPLITS_WORDS || step * n_rows < 2 * RUN_ROWS) {
         EACH(h, step) {
             row_sum group[QN_FEW_ROWS];
             word_group(group, f, j, h, s, QN_WORD_i12_256, n_rows);
@@ -175,8 +195,8 @@ QN_INLINE void i12_scaled(const few_block *f, const source *s, const int n_rows)
 QN_INLINE void group_sums(row_sum *t, const few_block *f, int j, int h, const source *s,
                           const qn_word form, const int n_rows) {
     const int step = s->group / 4;
-    if (n_rows == 1) {
-        word_group(t, f, j, h, s, form, 1);
+    if (n_rows == 1 || (QN_SPLITS_WORDS && form == QN_WORD_i12_256)) {
+        word_group(t, f, j, h, s, form, n_rows);
         return;
     }
     zero_rows(t, n_rows);
@@ -257,10 +277,16 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
                          const source *s, const int n_rows) {
     few_block f = {.from = from, .sums = sums, .rows = p->rows};
     const int64_t n_in = p->w->n_in;
+    const bool is_split = QN_SPLITS_WORDS && form == QN_WORD_i12_256;
+    split_row split[QN_FEW_ROWS];
+    if (is_split) f.split = split;
     EACH(r, n_rows) memset(sums + r * QN_PANEL, 0, QN_TILE * sizeof *sums);
     for (; f.b * QN_BLOCK < n_in; f.b++) {
         const int64_t left = n_in - f.b * QN_BLOCK;
         f.n_values = (int)(left < QN_BLOCK ? left : QN_BLOCK);
+        if (is_split) {
+            EACH(r, n_rows) split_words(&split[r], i12_of(f.rows[r], f.b)->q);
+        }
         for (f.o = 0; f.o < QN_TILE; f.o += QN_LANES) {
             if (form == QN_WORD_i8_32)
                 i8_any(&f, s, n_rows);

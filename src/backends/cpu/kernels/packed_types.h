@@ -60,15 +60,15 @@ typedef struct source {
     TYPE(Q4_K, {256, 0, 4, 0, 0, 32, true, NO_LEVELS, SIX_BITS})                                   \
     TYPE(Q5_K, {256, 0, 4, 1, 0, 32, true, NO_LEVELS, SIX_BITS})                                   \
     TYPE(Q6_K, {288, 0, 4, 2, 32, 16, false, NO_LEVELS, SIGNED_BYTES})                             \
-    TYPE(IQ4_XS, {128, 0, 4, 0, 128, 32, false, IQ4_LEVELS, IQ4_SCALES})
+    TYPE(IQ4_XS, {128, 0, 4, 0, QN_BYTE_ZERO, 32, false, IQ4_LEVELS, IQ4_SCALES})
 #define QN_SIMPLE_TYPES(TYPE)                                                                      \
     TYPE(Q4_0, {0, 32, 4, 0, 8, 32, false, NO_LEVELS, HALF_SCALE})                                 \
     TYPE(Q4_1, {0, 64, 4, 0, 0, 32, true, NO_LEVELS, HALF_SCALE})                                  \
     TYPE(Q5_0, {0, 32, 4, 1, 16, 32, false, NO_LEVELS, HALF_SCALE})                                \
     TYPE(Q5_1, {0, 64, 4, 1, 0, 32, true, NO_LEVELS, HALF_SCALE})                                  \
-    TYPE(Q8_0, {0, 32, 8, 0, 128, 32, false, NO_LEVELS, HALF_SCALE})                               \
-    TYPE(IQ4_NL, {0, 32, 4, 0, 128, 32, false, IQ4_LEVELS, HALF_SCALE})                            \
-    TYPE(MXFP4, {0, 16, 4, 0, 128, 32, false, MXFP4_LEVELS, POWER_SCALE})
+    TYPE(Q8_0, {0, 32, 8, 0, QN_BYTE_ZERO, 32, false, NO_LEVELS, HALF_SCALE})                      \
+    TYPE(IQ4_NL, {0, 32, 4, 0, QN_BYTE_ZERO, 32, false, IQ4_LEVELS, HALF_SCALE})                   \
+    TYPE(MXFP4, {0, 16, 4, 0, QN_BYTE_ZERO, 32, false, MXFP4_LEVELS, POWER_SCALE})
 
 #define QN_SOURCE(name, ...) static const source source_##name = __VA_ARGS__;
 QN_SCALED_TYPES(QN_SOURCE)
@@ -88,16 +88,20 @@ QN_INLINE const uint8_t *run_at(const uint8_t *from, int r, const source *s) {
 
 // --- codes: 4 values of QN_LANES outputs, a byte each ---
 
-// Levels plus 128.
-static const uint8_t iq4_levels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                       129, 141, 153, 166, 181, 197, 217, 241};
-static const uint8_t mxfp4_levels[16] = {128, 129, 130, 131, 132, 134, 136, 140,
-                                         128, 127, 126, 125, 124, 122, 120, 116};
+#define LEVEL(x) (uint8_t)((x) + QN_BYTE_ZERO)
+static const uint8_t iq4_levels[16] = {LEVEL(-127), LEVEL(-104), LEVEL(-83), LEVEL(-65),
+                                       LEVEL(-49),  LEVEL(-35),  LEVEL(-22), LEVEL(-10),
+                                       LEVEL(1),    LEVEL(13),   LEVEL(25),  LEVEL(38),
+                                       LEVEL(53),   LEVEL(69),   LEVEL(89),  LEVEL(113)};
+static const uint8_t mxfp4_levels[16] = {
+    LEVEL(0), LEVEL(1),  LEVEL(2),  LEVEL(3),  LEVEL(4),  LEVEL(6),  LEVEL(8),  LEVEL(12),
+    LEVEL(0), LEVEL(-1), LEVEL(-2), LEVEL(-3), LEVEL(-4), LEVEL(-6), LEVEL(-8), LEVEL(-12)};
+#undef LEVEL
 
 QN_INLINE u16v code_row(const uint8_t *from, int i, const source *s) {
     u16v q;
     if (s->low == 8)
-        return load_u16(from + 64 * i) ^ 0x8080; // signed bytes
+        return load_u16(from + 64 * i) ^ (uint16_t)(QN_BYTE_ZERO * 0x0101); // signed bytes
     else if (s->low == 4)
         q = (i < 4 ? load_u16(from + 64 * i) : load_u16(from + 64 * (i - 4)) >> 4) & 0x0f0f;
     else
@@ -119,8 +123,17 @@ QN_INLINE u16v code_row(const uint8_t *from, int i, const source *s) {
 }
 
 // The weights of even and of odd bytes, less `zero`.
-QN_INLINE i16v even_bytes(u16v q, int zero) { return (i16v)(q & 0xff) - (int16_t)zero; }
-QN_INLINE i16v odd_bytes(u16v q, int zero) { return (i16v)(q >> 8) - (int16_t)zero; }
+QN_INLINE i16v even_bytes(u16v q, int zero) {
+    return (QN_BYTE_ZERO ? (i16v)(q & 0xff) : (i16v)(q << 8) >> 8) - (int16_t)zero;
+}
+QN_INLINE i16v odd_bytes(u16v q, int zero) {
+    return (QN_BYTE_ZERO ? (i16v)(q >> 8) : (i16v)q >> 8) - (int16_t)zero;
+}
+
+// Codes below 128 less `zero`, as signed bytes; none borrows from its neighbour.
+QN_INLINE u16v take_from_bytes(u16v q, int zero) {
+    return ((q | 0x8080) - (uint16_t)(zero * 0x0101)) ^ 0x8080;
+}
 
 // --- scales ---
 

@@ -60,6 +60,8 @@ double QN_FN(probe_f32)(uint64_t *sink, int64_t rounds) {
     const float unknown = (float)*sink;
 #if defined(__AVX2__)
 #define STEP(sum) __asm__("vfmadd231ps %1, %2, %0" : "+v"(sum) : "v"(x), "v"(y));
+#elif defined(QN_NEON)
+#define STEP(sum) __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(sum) : "w"(x), "w"(y));
 #else
 #define STEP(sum) sum = sum * x + y;
 #endif
@@ -94,4 +96,31 @@ double QN_FN(probe_int8)(uint64_t *sink, int64_t rounds) {
 #undef STEP
 }
 #endif
+#endif
+
+#if defined(QN_NEON)
+qn_probe_peak_fn QN_FN(probe_int8);
+
+#if defined(__ARM_FEATURE_MATMUL_INT8) // 4 sums of 8 products
+enum { OPERATIONS_DOT = 4 * BYTES };
+#define DOT(sum) __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(x), "w"(y));
+#elif defined(__ARM_FEATURE_DOTPROD)
+enum { OPERATIONS_DOT = 2 * BYTES };
+#define DOT(sum) __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(x), "w"(y));
+#else // pairs of products in 16 bits, which are made wider
+enum { OPERATIONS_DOT = 2 * BYTES };
+#define DOT(sum)                                                                                   \
+    __asm__("smull %1.8h, %2.8b, %3.8b\n\tsmlal2 %1.8h, %2.16b, %3.16b\n\t"                        \
+            "sadalp %0.4s, %1.8h"                                                                  \
+            : "+w"(sum), "=&w"(pair)                                                               \
+            : "w"(x), "w"(y));
+#endif
+
+double QN_FN(probe_int8)(uint64_t *sink, int64_t rounds) {
+    const int32_t unknown = (int32_t)*sink;
+#if !defined(__ARM_FEATURE_DOTPROD)
+    i32v pair;
+#endif
+    PROBE(i32v, DOT, OPERATIONS_DOT)
+}
 #endif

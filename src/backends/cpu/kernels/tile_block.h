@@ -20,12 +20,17 @@ enum {
 //
 //   folded    scale[0] * w + shift[0] * mins[g]      w has the group's integer scale in it
 //   grouped   scale[g] * w + shift[g]
-//   coded     scale[g] * (c - zero) + shift[g]       zero is that of the type
+//   coded     scale[g] * (c - zero) + shift[g]       zero is that of the type, or 0 where the
+//                                                    level's codes are signed (QN_BYTE_ZERO)
+//   split     scale[0] * (by[g] * c) + shift[0] * mins[g]
 //   plain     f[k]
 typedef struct tile_block {
     union {
         int16_t w[QN_BLOCK / 2][2 * QN_TILE];
-        uint8_t c[QN_BLOCK / 4][4 * QN_TILE];
+        struct {
+            uint8_t c[QN_BLOCK / 4][4 * QN_TILE];
+            int32_t by[QN_GROUPS][QN_TILE];
+        };
         float f[QN_BLOCK][QN_TILE];
     };
     int16_t mins[QN_GROUPS / 2][2 * QN_TILE]; // of groups 2 i and 2 i + 1 of 16 values

@@ -35,11 +35,39 @@ QN_INLINE void add_folded(const panel *a, const bool has_shift) {
 #undef CORE
 }
 
+// All tiles of the panel, as splitting the rows is done once for them.
+QN_INLINE void split_rows(const panel *a, int64_t r, const int group, const bool has_shift,
+                          const bool is_scaled, const int n_rows) {
+    const product *p = a->p;
+    split_row split[FOLDED_ROWS];
+    EACH(i, n_rows) split_words(&split[i], i12_of(p->rows[r + i], a->b)->q);
+    for (int first = 0; first < p->n_tiles * QN_TILE; first += VECTORS * QN_LANES) {
+        if (is_scaled)
+            i12_split(p->sums + r, a->blocks, p->rows + r, a->b, split, first, group, has_shift,
+                      n_rows);
+        else
+            words_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n_rows), split,
+                          a->n_values, first, group, has_shift, QN_WORD_i12_256, n_rows);
+    }
+}
+
+QN_INLINE void add_split(const panel *a, const int group, const bool has_shift,
+                         const bool is_scaled) {
+    const product *p = a->p;
+#define CORE(n) split_rows(a, r, group, has_shift, is_scaled, n)
+    FOR_ROWS(p->n_rows, FOLDED_ROWS, CORE)
+#undef CORE
+}
+
 QN_INLINE void add_grouped(const panel *a, const int group, const bool has_shift,
                            const qn_word form) {
     const product *p = a->p;
+    if (QN_SPLITS_WORDS && form == QN_WORD_i12_256) {
+        add_split(a, group, has_shift, false);
+        return;
+    }
 #define CORE(n)                                                                                    \
-    words_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->n_values, a->first,       \
+    words_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), NULL, a->n_values, a->first, \
                   group, has_shift, form, n)
     FOR_ROWS(p->n_rows, FOLDED_ROWS, CORE)
 #undef CORE
@@ -49,7 +77,7 @@ QN_INLINE void add_coded(const panel *a, const int group, const bool has_shift, 
     const product *p = a->p;
 #define CORE(n)                                                                                    \
     i8_coded(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->n_values, a->first,            \
-             a->source->zero, group, has_shift, narrow, n)
+             QN_BYTE_ZERO ? a->source->zero : 0, group, has_shift, narrow, n)
     FOR_ROWS(p->n_rows, GROUPED_ROWS, CORE)
 #undef CORE
 }
@@ -68,6 +96,10 @@ static void coded_16_shift(const panel *a) { add_coded(a, 16, true, true); }
 static void coded_32(const panel *a) { add_coded(a, 32, false, true); }
 static void coded_32_shift(const panel *a) { add_coded(a, 32, true, true); }
 static void coded_32_wide(const panel *a) { add_coded(a, 32, false, false); }
+static void split_16(const panel *a) { add_split(a, 16, false, true); }
+static void split_16_shift(const panel *a) { add_split(a, 16, true, true); }
+static void split_32(const panel *a) { add_split(a, 32, false, true); }
+static void split_32_shift(const panel *a) { add_split(a, 32, true, true); }
 
 // The values of a block of a row; packed ones as they were rounded.
 static const float *floats_of(float *room, const void *row, int64_t b, int n, qn_word form) {
@@ -111,7 +143,11 @@ typedef void add_fn(const panel *a);
 static add_fn *find_core(block_form form, const panel *a) {
     static add_fn *const coded[2][2] = {{coded_32, coded_32_shift}, {coded_16, coded_16_shift}};
     static add_fn *const fine[2][2] = {{fine_32, fine_32_shift}, {fine_16, fine_16_shift}};
+    static add_fn *const split[2][2] = {{split_32, split_32_shift}, {split_16, split_16_shift}};
     const source *s = a->source;
+    if (QN_SPLITS_WORDS && form == BLOCK_SPLIT) return split[s->group == 16][s->has_shift];
+    if (QN_SPLITS_WORDS && form == BLOCK_CODED && a->p->form == QN_WORD_i12_256)
+        return s->has_shift ? grouped_shift : grouped;
     if (form == BLOCK_GROUPED && a->p->form == QN_WORD_i16_256)
         return fine[s->group == 16][s->has_shift];
     if (form == BLOCK_FOLDED) return s->has_shift ? folded_shift : folded;
@@ -127,6 +163,10 @@ static add_fn *find_core(block_form form, const panel *a) {
 // Adds block b of the panel's tiles to all sums.
 static void add_block(const panel *a, add_fn *add) {
     panel part = *a;
+    if (QN_SPLITS_WORDS && a->source && a->p->form == QN_WORD_i12_256) {
+        add(a);
+        return;
+    }
     for (; part.first < a->p->n_tiles * QN_TILE; part.first += VECTORS * QN_LANES) add(&part);
 }
 

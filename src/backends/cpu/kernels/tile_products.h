@@ -18,7 +18,13 @@
 #define panel_sums   QN_FN(panel_sums)
 
 // How a block is wanted.
-typedef enum block_form { BLOCK_FOLDED, BLOCK_GROUPED, BLOCK_CODED, BLOCK_PLAIN } block_form;
+typedef enum block_form {
+    BLOCK_FOLDED,
+    BLOCK_GROUPED,
+    BLOCK_CODED,
+    BLOCK_SPLIT,
+    BLOCK_PLAIN
+} block_form;
 
 // The form that a type and packed activations call for.
 block_form find_form(qn_type type, qn_word x_form);
