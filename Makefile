@@ -117,7 +117,7 @@ clean:
 # list these targets
 help:
 	@awk '/^# / { text = substr($$0, 3); next } \
-	    /^[a-z-]+:/ && text { sub(/:.*/, ""); printf "make %-11s %s\n", $$0, text } { text = "" }' Makefile
+	    /^[a-z0-9-]+:/ && text { sub(/:.*/, ""); printf "make %-11s %s\n", $$0, text } { text = "" }' Makefile
 
 setup:
 	@$(SETUP)

@@ -5,13 +5,13 @@ set -eu
 arch=$1
 folder=$2
 list=$(dirname "$0")/packages.txt
-# Libraries alone: what runs on this machine comes from tools/setup.sh. Those of MPI are for an optional part.
-wanted=$(awk '$1 == "build" && $2 ~ /^lib.*-dev$/ && $2 !~ /openmpi/ { print $2 }' "$list")
-done=$folder/packages
-[ "$(cat "$done" 2>/dev/null)" != "$wanted" ] || exit 0
+# Libraries alone: what runs on this machine comes from tools/setup.sh. MPI is for an optional part.
+wanted=$(awk '$1 == "build" && $2 ~ /-dev$/ && $2 !~ /openmpi/ { print $2 }' "$list")
+stamp=$folder/packages
+[ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
-    echo "sysroot: no apt-get here; put the libraries for $arch into $folder, and their list into $done:" $wanted >&2
+    echo "sysroot: no apt-get here; put the libraries for $arch into $folder, and their list into $stamp:" $wanted >&2
     exit 1
 fi
 echo "sysroot: fetching the libraries for $arch into $folder"
@@ -28,7 +28,9 @@ fetch() {
         -o Dir::State="$apt/state" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache" \
         -o APT::Sandbox::User="$(id -un)" "$@" >"$apt/log" 2>&1
 }
-if ! { fetch update && fetch --yes --no-install-recommends --download-only install $wanted; }; then
+# An update that fails for one source may still have brought what is needed: the install decides.
+fetch update || echo "sysroot: apt-get update failed, trying with what it brought" >&2
+if ! fetch --yes --no-install-recommends --download-only install $wanted; then
     tail -n 20 "$apt/log" >&2
     echo "sysroot: could not fetch the libraries for $arch" >&2
     exit 1
@@ -38,4 +40,4 @@ for package in "$apt"/cache/archives/*.deb; do dpkg-deb -x "$package" "$folder";
 find "$folder" -type l -lname '/*' | while read -r link; do
     ln -srfT "$folder$(readlink "$link")" "$link"
 done
-echo "$wanted" >"$done"
+echo "$wanted" >"$stamp"

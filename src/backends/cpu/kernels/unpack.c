@@ -48,11 +48,14 @@ QN_INLINE void unpack_scaled(tile_block *to, const uint8_t *from, block_form for
             store_f32(to->shift[0] + o, -dmin);
             put_mins(to, mins, o, s);
         }
-        for (int r = 0; form == BLOCK_FOLDED && r < RUNS; r++)
-            put_numbers(to, run_at(from, r, s), r, scales, o, s);
-        if (form == BLOCK_FOLDED) return;
-        for (int r = 0; r < RUNS; r++) put_codes(to, run_at(from, r, s), r, o, s);
-        for (int g = 0; g < n_groups; g++) store_i32(to->by[g] + o, scales[g]);
+        for (int r = 0; r < RUNS; r++) {
+            if (form == BLOCK_FOLDED)
+                put_numbers(to, run_at(from, r, s), r, scales, o, s);
+            else
+                put_codes(to, run_at(from, r, s), r, o, s);
+        }
+        for (int g = 0; form == BLOCK_SPLIT && g < n_groups; g++)
+            store_i32(to->by[g] + o, scales[g]);
         return;
     }
     for (int g = 0; g < n_groups; g++) {
