@@ -168,6 +168,9 @@ static void limits_of_the_process_count(void **state) {
     less = before;
     less.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + LEFT);
     assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    struct rlimit now;
+    assert_int_equal(getrlimit(RLIMIT_AS, &now), 0);
+    if (now.rlim_cur != less.rlim_cur) skip(); // qemu leaves its own memory unlimited
     const bool is_known = qn_machine_free_memory(&bytes);
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
     assert_true(is_known);
