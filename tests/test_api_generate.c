@@ -331,10 +331,11 @@ static void a_grammar_of_another_vocabulary_is_refused(void **state) {
 // --- log-probabilities ---------------------------------------------------------------------------
 
 static double log_sum(const float *logits, int64_t n) {
-    double sum_exp = 0, max = (double)logits[0];
-    for (int64_t i = 1; i < n; i++) max = fmax(max, (double)logits[i]);
-    for (int64_t i = 0; i < n; i++) sum_exp += exp((double)logits[i] - max);
-    return max + log(sum_exp);
+    double sum_exp = 0;
+    float max = logits[0]; // (a reduction with fmax makes gcc 12 for 64-bit ARM fail)
+    for (int64_t i = 1; i < n; i++) max = logits[i] > max ? logits[i] : max;
+    for (int64_t i = 0; i < n; i++) sum_exp += exp((double)logits[i] - (double)max);
+    return (double)max + log(sum_exp);
 }
 
 // Prompt and answer against the logits of the whole text at once.
