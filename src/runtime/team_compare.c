@@ -6,7 +6,6 @@
 #include "core/mem.h"
 #include "passes/passes.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,10 +76,8 @@ static void say_numerics(char *to, const subject *s) {
     say(to, words[s->engine->opts.numerics]);
 }
 
-// As it is typed.
 static void say_cache_type(char *to, const subject *s) {
-    say(to, qn_type_get(s->engine->cache_type)->name);
-    for (; *to; to++) *to = (char)tolower((unsigned char)*to);
+    say(to, qn_kv_type_get(s->engine->cache_type)->name);
 }
 
 // Rounded rows look different on others, and by tensors ranks exchange them.
