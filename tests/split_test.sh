@@ -97,6 +97,8 @@ fails "--split sideways" -n 3 "$quern" run --split sideways -p x
 must_say '--split'
 fails "--bogus" -n 3 "$quern" run "$mini" --split layers --bogus -p x
 must_say "run: no option '--bogus'"
+fails "--session-state alone" -n 3 -x QUERN_OPT_SPLIT=layers "$quern" run "$mini" --session-state -p x
+must_say 'run: --session-state needs --session'
 fails "a library that is not there" -n 3 -x QN_MPI_LIBRARY=/nowhere.so "$quern" run "$mini" --split layers -p x
 must_say 'ranks: the library /nowhere.so cannot be used'
 PMI_SIZE=4 "$quern" run "$mini" --split layers -p x >"$work/out" 2>"$work/err" && wrong "the launcher of another MPI"

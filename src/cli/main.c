@@ -194,9 +194,10 @@ static int run(const qn_command *command, char *const *words, size_t n) {
     qn_user_config config = {0};
     bool wants_help = false;
     int code = DONE;
-    const bool is_silent = qn_ranks_is_silent(words, n);
+    bool is_silent = qn_ranks_is_silent(words, n);
     qn_status status = qn_call_parse(&call, &wants_help, command, words, n, &err);
     if (!status) status = qn_user_config_fill(&config, &call, command, &commands, &err);
+    if (!status && qn_ranks_is_follower(command, &call)) is_silent = true;
     if (status == QN_MEMORY) wants_help = false;
     if (wants_help)
         code = is_silent ? DONE : print_help(command, &call, &config, &err);

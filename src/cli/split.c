@@ -57,6 +57,11 @@ static const qn_engine_args *find_args(const qn_command *command, const void *op
     return (const void *)((const char *)options + split->offset - offsetof(qn_engine_args, split));
 }
 
+bool qn_ranks_is_follower(const qn_command *command, const qn_call *call) {
+    const qn_engine_args *args = find_args(command, call->options);
+    return args && args->split && qn_launch_rank() > 0;
+}
+
 static bool find_flag(const qn_command *command, const void *options, const char *name) {
     const qn_option *option = find_option(command, name);
     return option && option->kind == QN_OPTION_FLAG &&

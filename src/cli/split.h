@@ -8,6 +8,8 @@
 // Whether the words of a command ask for --split, and this process is not the first of those that
 // the launcher started: then others tell what is wrong.
 bool qn_ranks_is_silent(char *const *words, size_t n);
+// The same once all is read: --split may come from elsewhere.
+bool qn_ranks_is_follower(const qn_command *command, const qn_call *call);
 
 // Whether this process tells what went wrong with it before it had joined the others, or while it
 // did. Rank 0 does so at once. What fails on others fails there, too, as a rule, and the launcher
