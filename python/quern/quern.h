@@ -1,0 +1,1 @@
+../../include/quern.h
