@@ -150,8 +150,9 @@ class Chat(Handle):
         self, text: Optional[Text] = None, options: Optional[Options] = None, **changes: Any
     ) -> Reply:
         """The answer to a message of the user, or without one to the messages that are there; both
-        are messages then. Fields of ChatOptions and of Sampling can be given by name; without any of
-        sampling, the model's own settings are used. After a failure the messages are as they were.
+        are messages then. Fields of ChatOptions and of Sampling can be given by name; without any
+        of sampling, the model's own settings are used. After a failure the messages are as they
+        were.
         """
         answer = self._answer(text, options, changes)
         return self._family.run(lambda: answer(None))

@@ -1,10 +1,10 @@
-"""What can go wrong, by the kinds of the library: every QuernError has the library's own message."""
+"""What can go wrong, by the kinds of the library, and with its own messages."""
 
 from typing import Dict, Type
 
 
 class QuernError(Exception):
-    """A call failed. The text names the object and both values; `kind` is the name of the status."""
+    """A call failed: the text names the object and both values, `kind` the status."""
 
     kind = "FAILED"
 

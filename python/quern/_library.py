@@ -21,7 +21,7 @@ __version__ = ".".join(str(number) for number in header.version)
 
 
 def _places() -> List[str]:
-    """Files to try, in order: beside the package, in the prefix it is installed in, the system's."""
+    """Files to try, in order: beside the package, in its prefix, where the system looks."""
     name = f"libquern.so.{header.version[0]}"
     here = Path(__file__).resolve().parent
     folders = [here]

@@ -45,8 +45,8 @@ class Model(Handle):
     """A model file (GGUF, or a checkpoint folder), loaded and compiled. Threads may share it.
 
     Options have the names and meanings of qn_engine_opts in quern.h; choices are texts: numerics
-    "exact", "balanced", "fast", "tensor"; cache_type "f32", "f16", "q8_0"; device as `quern devices`
-    names them. `progress(done, total)` is called while the weights are read and may return False to
+    "exact", "balanced", "fast", "tensor"; cache_type "f32", "f16", "q8_0"; device as
+    `quern devices` names them. `progress(done, total)` is called while the weights are read and may return False to
     stop; `log(level, message)` is called with what the library has to say. Both are called on the
     thread that computes, which is one of the package's own if the main thread waits.
     """

@@ -3,8 +3,8 @@
 A Resource is an object of the library. It is destroyed when nothing in Python refers to it any
 more: not the object that a program has, not a call in progress, not an array that shows its memory,
 not a resource that needs it. So closing is letting go, and nothing is ever used after it was
-destroyed, whatever is closed first. Only the process that made a resource uses or destroys it: after
-a fork the other one has its memory, but not its threads.
+destroyed, whatever is closed first. Only the process that made a resource uses or destroys it:
+after a fork the other one has its memory, but not its threads.
 """
 
 import atexit

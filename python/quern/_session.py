@@ -338,9 +338,9 @@ class Session(Handle):
         return shown_keys, shown_values
 
     def read_hidden(self, i: int) -> Array:
-        """Row i of the residual stream (0 is the embedding, i what layer i gave, the last comes after
-        the final norm) at all positions of the last step: (n_rows, width). For sessions that were
-        made with hidden=True."""
+        """Row i of the residual stream (0 is the embedding, i what layer i gave, the last comes
+        after the final norm) at all positions of the last step: (n_rows, width). For sessions that
+        were made with hidden=True."""
         session = self._use()
         info = new("qn_hidden_info")
         number = integer("i", i, ctypes.c_int64)
@@ -359,8 +359,8 @@ class Session(Handle):
     def generate(
         self, prompt: Optional[Prompt] = None, options: Optional[Options] = None, **changes: Any
     ) -> Result:
-        """The answer to a prompt, or to the tokens that are there. Fields of Options and of Sampling
-        can be given by name: generate("Once", max_tokens=20, temperature=0.7)."""
+        """The answer to a prompt, or to the tokens that are there. Fields of Options and of
+        Sampling can be given by name: generate("Once", max_tokens=20, temperature=0.7)."""
         answer = self._answer(prompt, options, changes)
         return self._family.run(lambda: answer(None))
 

@@ -59,7 +59,9 @@ class Case(unittest.TestCase):
 
     def run_script(self, script):
         """What a Python program prints; it must end well, and say nothing on stderr."""
-        head = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom rig import *\n"
+        head = (
+            f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom rig import *\n"
+        )
         done = subprocess.run(
             [sys.executable, "-c", head + textwrap.dedent(script)],
             stdout=subprocess.PIPE,

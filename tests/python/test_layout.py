@@ -122,7 +122,9 @@ class Layout(unittest.TestCase):
         self.assertEqual(symbols, set(header.functions))
 
     def test_what_is_not_understood_is_refused(self):
-        version = "#define QN_VERSION_MAJOR 0\n#define QN_VERSION_MINOR 1\n#define QN_VERSION_PATCH 0\n"
+        version = (
+            "#define QN_VERSION_MAJOR 0\n#define QN_VERSION_MINOR 1\n#define QN_VERSION_PATCH 0\n"
+        )
         for text in (
             "QN_API int qn_f(int (*g)(void));",
             "typedef struct qn_s { int a : 3; } qn_s;",

@@ -74,7 +74,9 @@ class Models(Case):
             log=lambda level, message: lines.append((level, message)),
             progress=lambda n, total: done.append((n, total)),
         )
-        self.assertEqual((opened.info["device"], opened.info["cache_type"]), ("cpu:portable", "q8_0"))
+        self.assertEqual(
+            (opened.info["device"], opened.info["cache_type"]), ("cpu:portable", "q8_0")
+        )
         self.assertEqual(done[-1][0], done[-1][1])
         self.assertTrue(all(level in ("info", "warning", "debug") for level, _ in lines))
         with self.check(quern.StoppedError):
@@ -165,13 +167,17 @@ class Numbers(Case):
             self.assertIsInstance(made, numpy.ndarray)
             self.assertEqual(made.dtype, numpy.float32)
             self.assertFalse(made.flags.owndata)  # it shows the library's memory
-            self.assertEqual(int(made[0].argmax()), self.model.session().generate(PROMPT, max_tokens=1).tokens[0])
+            self.assertEqual(
+                int(made[0].argmax()), self.model.session().generate(PROMPT, max_tokens=1).tokens[0]
+            )
             made[0, 0] = -math.inf  # and it is the caller's now
         else:
             self.assertIsInstance(made, memoryview)
             self.assertEqual((made.format, made.ndim), ("f", 2))
             row = made.tolist()[0]
-            self.assertEqual(row.index(max(row)), self.model.session().generate(PROMPT, max_tokens=1).tokens[0])
+            self.assertEqual(
+                row.index(max(row)), self.model.session().generate(PROMPT, max_tokens=1).tokens[0]
+            )
             made[0, 0] = -math.inf
 
     def test_token_ids_come_in_many_forms(self):
