@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 from ._answers import Event, Result, read_event, read_result
 from ._errors import ArgumentError, StateError
 from ._library import call, callback, constant, lib, new
-from ._objects import Guard, Handle, StopFlag, make, run
+from ._objects import Guard, Handle, Resource, StopFlag, make, run
 from ._options import LogitsHook, NextLogits, Options, options_of
 from ._tokenizer import Prompt, prompt_ids
 from ._values import integer, real, set_fields
@@ -32,7 +32,7 @@ class Row:
         self._texts: List[List[str]] = [[] for _ in range(n)]
         self._tokens: List[List[int]] = [[] for _ in range(n)]
         self._results: List[Optional[Result]] = [None] * n
-        self._opts: Any = None  # what the library borrows while the row lives
+        self._borrowed: Any = None  # by the library, while the row lives
 
     @property
     def done(self) -> bool:
@@ -112,12 +112,27 @@ class _Rows:
         rows = self.rows
         self.callback = told
 
-    def sweep(self) -> None:
-        """Lets go of rows that have ended. Not from a callback, which may be theirs."""
+    def add(self, batch: Resource, row: Row, generate: Any) -> int:
+        """The number of a new row. What it borrows outlives it, and the batch."""
+        number = next(self.numbers)
+        row._borrowed = generate
+        for need in generate.needs:
+            batch.hold(need)
+        self.rows[number] = row
+        return number
+
+    def remove(self, batch: Resource, number: int) -> None:
+        row = self.rows.pop(number, None)
+        if row is not None:
+            for need in row._borrowed.needs:
+                batch.let_go(need)
+            row._borrowed = None
+
+    def sweep(self, batch: Resource) -> None:
+        """Removes rows that have ended. Not from a callback, which may be theirs."""
         for number, row in list(self.rows.items()):
             if row.done:
-                row._opts = None
-                self.rows.pop(number, None)
+                self.remove(batch, number)
 
 
 class Batch(Handle):
@@ -146,7 +161,12 @@ class Batch(Handle):
         self._rows = made
         arguments = (engine.pointer, opts)
         self._resource = make(
-            "qn_batch", lib.qn_batch_create, lib.qn_batch_destroy, *arguments, needs=(engine, made)
+            "qn_batch",
+            lib.qn_batch_create,
+            lib.qn_batch_destroy,
+            *arguments,
+            needs=(engine, made.stop.resource),
+            keeps=made,
         )
 
     def close(self) -> None:
@@ -183,19 +203,19 @@ class Batch(Handle):
         row = Row(n, on_event, made.logprobs or made.prompt_logprobs)
         if made.logits_hook is not None:
             made = dataclasses.replace(made, logits_hook=row._hook(made.logits_hook))
-        opts = new("qn_row_opts", generate=ctypes.pointer(made._struct(rows.stop)))
+        generate = made._struct(rows.stop)
+        opts = new("qn_row_opts", generate=ctypes.pointer(generate))
         numbers = {"completions": n, "deadline_ms": deadline_ms, "mark": mark, "adapter": adapter}
         set_fields(opts, numbers)
         opts.flags = constant("QN_ROW_UNCACHED") if uncached else 0
         ids = prompt_ids(self._tokenizer, prompt)
-        row._opts, row._batch = opts, weakref.ref(self)
-        number = next(rows.numbers)
-        rows.rows[number] = row
+        row._batch = weakref.ref(self)
+        number = rows.add(batch, row, generate)
         try:
             arguments = (batch.pointer, ids, len(ids), opts, rows.callback, number)
             call(lib.qn_batch_add, ctypes.byref(row._first), *arguments)
         except BaseException:
-            rows.rows.pop(number, None)
+            rows.remove(batch, number)
             raise
         return row
 
@@ -215,7 +235,7 @@ class Batch(Handle):
             try:
                 call(lib.qn_batch_step, ctypes.byref(left), batch.pointer)
             finally:
-                self._rows.sweep()
+                self._rows.sweep(batch)
         return left.value
 
     def run(self) -> None:

@@ -121,7 +121,7 @@ class Model(Handle):
             arguments = (where, ctypes.byref(opts))
             # The library may log as long as the engine lives.
             return make(
-                "qn_engine", lib.qn_engine_open, lib.qn_engine_close, *arguments, needs=(opts, stop)
+                "qn_engine", lib.qn_engine_open, lib.qn_engine_close, *arguments, keeps=opts
             )
 
         self._resource = run(work, stop.set)

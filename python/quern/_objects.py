@@ -13,9 +13,8 @@ import contextvars
 import ctypes
 import os
 import threading
-import weakref
-from typing import Any, Callable, Deque, Generic, Iterator, Optional, Tuple, TypeVar
 from contextlib import contextmanager
+from typing import Any, Callable, Deque, Generic, Iterator, List, Optional, Sequence, Set, TypeVar
 
 from ._errors import StateError
 from ._library import call, callback, lib, pointer_to
@@ -25,27 +24,76 @@ R = TypeVar("R", bound="Handle")
 
 
 class Resource:
-    """An object of the library, the function that destroys it, and what must outlive it."""
+    """An object of the library, and the function that destroys it. What it needs is destroyed
+    later. References alone do not say so: what the garbage collector finds to be unreachable is
+    finalized in any order. So needs are counted, by operations that no thread can interrupt."""
 
-    def __init__(self, pointer: Any, destroy: Callable[[Any], Any], *needs: Any) -> None:
+    def __init__(
+        self,
+        pointer: Any,
+        destroy: Callable[[Any], Any],
+        needs: Sequence["Resource"] = (),
+        keeps: Any = None,  # what else must be there, such as its callbacks
+        guard: "Optional[Guard]" = None,  # under which it is destroyed
+    ) -> None:
         self.pointer = pointer
-        self.needs = needs
         self.pid = os.getpid()
+        self.needs: List[Resource] = []
         self._destroy = destroy
+        self._keeps = keeps
+        self._guard = guard
+        self._users: List[None] = []  # one for each that needs it
+        self._is_forgotten = False
+        self._once = [None]  # whoever takes it destroys
         self._getpid = os.getpid  # at the end of a program modules may be gone
+        for need in needs:
+            self.hold(need)
+
+    def hold(self, need: "Resource") -> None:
+        need._users.append(None)
+        self.needs.append(need)
+
+    def let_go(self, need: "Resource") -> None:
+        self.needs.remove(need)
+        need._users.pop()
+        need._end_if_unused()
 
     def __del__(self) -> None:
         if self._getpid() == self.pid:
-            self._destroy(self.pointer)
+            self._is_forgotten = True
+            self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        if not self._is_forgotten or self._users:
+            return
+        try:
+            self._once.pop()
+        except IndexError:
+            return  # another thread was here between both lines
+        if self._guard:
+            self._guard.run_when_free(self._end)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self._destroy(self.pointer)
+        for need in list(self.needs):
+            self.let_go(need)
 
 
 def make(
-    kind: str, create: Any, destroy: Any, *arguments: Any, needs: Tuple[Any, ...] = ()
+    kind: str,
+    create: Any,
+    destroy: Any,
+    *arguments: Any,
+    needs: Sequence[Resource] = (),
+    keeps: Any = None,
+    guard: "Optional[Guard]" = None,
 ) -> Resource:
     """What a function of the library creates: its first parameter is the place for it."""
     place = pointer_to(kind)
     call(create, ctypes.byref(place), *arguments)
-    return Resource(place, destroy, *needs)
+    return Resource(place, destroy, needs, keeps, guard)
 
 
 class Handle:
@@ -90,8 +138,8 @@ class StopFlag:
     """A flag that ends calls which were given it, from any thread."""
 
     def __init__(self) -> None:
-        self._flag = make("qn_stop_flag", lib.qn_stop_flag_create, lib.qn_stop_flag_destroy)
-        self.pointer = self._flag.pointer
+        self.resource = make("qn_stop_flag", lib.qn_stop_flag_create, lib.qn_stop_flag_destroy)
+        self.pointer = self.resource.pointer
 
     def set(self) -> None:
         lib.qn_stop_flag_set(self.pointer)
@@ -120,13 +168,14 @@ def progress_callback(stop: StopFlag, progress: Optional[Callable[[int, int], An
 class Task(Generic[T]):
     """A function on a thread of its own, which is stopped and waited for when the program ends."""
 
-    _running: "weakref.WeakSet[Task[Any]]" = weakref.WeakSet()
+    _running: "Set[Task[Any]]" = set()
 
     def __init__(self, work: Callable[[], T], stop: Callable[[], None]) -> None:
-        self.stop = stop
-        self.ended = threading.Event()
-        self._work = contextvars.copy_context().run
-        self._function: Optional[Callable[[], T]] = work
+        self._stop = stop
+        self._context = contextvars.copy_context()
+        self._function = [work]  # whoever takes it runs it, or sees to it that it never runs
+        self._has_begun = False
+        self._ended = threading.Event()
         self._result: Optional[T] = None
         self._error: Optional[BaseException] = None
         self._thread = threading.Thread(target=self._run, name="quern", daemon=True)
@@ -136,20 +185,36 @@ class Task(Generic[T]):
         self._thread.start()
 
     def _run(self) -> None:
+        self._has_begun = True
         try:
-            assert self._function
-            self._result = self._work(self._function)
+            self._result = self._context.run(self._function.pop())
         except BaseException as error:
             self._error = error
         finally:
-            self._function = None  # with all that it holds
-            self.ended.set()
+            Task._running.discard(self)
+            self._ended.set()
 
     def is_mine(self) -> bool:
         return threading.current_thread() is self._thread
 
+    def stop(self) -> bool:
+        """Whether there is anything to wait for: Ctrl-C may have come before the thread began."""
+        try:
+            self._function.pop()
+        except IndexError:
+            self._stop()
+            return True
+        Task._running.discard(self)
+        self._ended.set()
+        return False
+
+    def wait(self) -> None:
+        self._ended.wait()
+        if self._has_begun:
+            self._thread.join()  # it is over in a moment, and then nothing of it is left
+
     def result(self) -> T:
-        self.ended.wait()
+        self.wait()
         if self._error is not None:
             try:
                 raise self._error
@@ -164,8 +229,8 @@ class Task(Generic[T]):
     @staticmethod
     def stop_all() -> None:
         for task in list(Task._running):
-            task.stop()
-            task.ended.wait()
+            if task.stop():
+                task.wait()
 
 
 atexit.register(Task.stop_all)
@@ -178,12 +243,12 @@ def run(work: Callable[[], T], stop: Callable[[], None]) -> T:
     if threading.current_thread() is not threading.main_thread():
         return work()
     task = Task(work, stop)
-    task.start()
     try:
-        task.ended.wait()
+        task.start()
+        task.wait()
     except BaseException:
-        stop()
-        task.ended.wait()
+        if task.stop():
+            task.wait()
         task.forget()
         raise
     return task.result()
@@ -196,7 +261,7 @@ class Guard:
     def __init__(self, what: str) -> None:
         self._what = what
         self._lock = threading.Lock()
-        self._dead: Deque[Tuple[Callable[[Any], Any], Any, Any]] = collections.deque()
+        self._waiting: Deque[Callable[[], None]] = collections.deque()
 
     def enter(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -207,12 +272,11 @@ class Guard:
 
     def leave(self) -> None:
         while True:
-            while self._dead:
-                destroy, pointer, _ = self._dead.popleft()
-                destroy(pointer)
+            while self._waiting:
+                self._waiting.popleft()()
             self._lock.release()
             # Something may have come between the last look and the release.
-            if not self._dead or not self._lock.acquire(blocking=False):
+            if not self._waiting or not self._lock.acquire(blocking=False):
                 return
 
     @contextmanager
@@ -223,12 +287,8 @@ class Guard:
         finally:
             self.leave()
 
-    def destroys(self, destroy: Callable[[Any], Any], *needs: Any) -> Callable[[Any], None]:
-        """`destroy` for a resource of this family; `needs` live until it has been called."""
-
-        def when_free(pointer: Any) -> None:
-            self._dead.append((destroy, pointer, needs))
-            if self._lock.acquire(blocking=False):
-                self.leave()
-
-        return when_free
+    def run_when_free(self, function: Callable[[], None]) -> None:
+        """Now, or when whoever is inside leaves."""
+        self._waiting.append(function)
+        if self._lock.acquire(blocking=False):
+            self.leave()

@@ -13,6 +13,7 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
+    Tuple,
     Type,
     TypeVar,
     Union,
@@ -181,7 +182,7 @@ class Options:
     draft_hook: Optional[DraftHook] = None
 
     def _struct(self, stop: StopFlag) -> Any:
-        """What it points to is kept by it; that grammar and draft live, the caller sees to."""
+        """It keeps what it points to; `needs` are the grammar and the draft, which it borrows."""
         made = new("qn_generate_opts", stop=stop.pointer)
         set_fields(made, {name: getattr(self, name) for name in _PLAIN_FIELDS})
         stops = char_lists("stops", self.stops)
@@ -191,15 +192,19 @@ class Options:
         made.flags = constant("QN_GENERATE_SHOW_END") if self.show_end else 0
         if self.sampling is not None:
             made.sample = ctypes.pointer(as_sampling(self.sampling)._struct())
-        made.needs = []
+        made.needs, made.keeps = [], [stops, tokens]
         for name, handle in (("grammar", self.grammar), ("draft", self.draft)):
             if handle is not None:
                 made.needs.append(_resource(name, handle))
                 setattr(made, name, made.needs[-1].pointer)
-        if self.logits_hook is not None:
-            made.logits_fn = _logits_callback(self.logits_hook)
-        if self.draft_hook is not None:
-            made.draft_fn = _draft_callback(self.draft_hook)
+        hooks: Sequence[Tuple[str, Any, Any]] = (
+            ("logits_fn", self.logits_hook, _logits_callback),
+            ("draft_fn", self.draft_hook, _draft_callback),
+        )
+        for name, hook, wrap in hooks:
+            if hook is not None:
+                made.keeps.append(wrap(_function(name, hook)))
+                setattr(made, name, made.keeps[-1])
         return made
 
 
@@ -285,6 +290,12 @@ def options_of(
 
 
 # --- hooks ---
+
+
+def _function(name: str, hook: Any) -> Any:
+    if not callable(hook):
+        raise TypeError(f"the hook of {name} must be a function, not {type(hook).__name__}")
+    return hook
 
 
 def _logits_callback(hook: LogitsHook) -> Any:

@@ -13,6 +13,7 @@ from typing import (
     List,
     Mapping,
     Optional,
+    Sequence,
     Tuple,
     TypeVar,
     Union,
@@ -43,11 +44,11 @@ class _Family:
         self.progress = progress and progress_callback(self.stop, progress)
 
     def resource(
-        self, engine: Resource, kind: str, destroy: Any, create: Any, *arguments: Any
+        self, needs: Sequence[Resource], kind: str, destroy: Any, create: Any, *arguments: Any
     ) -> Resource:
-        """A member. The family and the engine live until it is destroyed, under the guard."""
-        when_free = self.guard.destroys(destroy, self, engine)
-        return make(kind, create, when_free, *arguments, needs=(engine,))
+        """A member; the first that it needs is the engine."""
+        needs = (*needs, self.stop.resource)
+        return make(kind, create, destroy, *arguments, needs=needs, keeps=self, guard=self.guard)
 
     def run(self, work: Callable[[], T], is_short: bool = False) -> T:
         """A call of one thread at a time. One that may take long can be stopped by Ctrl-C."""
@@ -119,7 +120,7 @@ class Session(Handle):
         self._n_vocab = model.n_vocab
         kind = ("qn_session", lib.qn_session_destroy, lib.qn_session_create)
         self._resource = run(
-            lambda: family.resource(engine, *kind, engine.pointer, opts), family.stop.set
+            lambda: family.resource((engine,), *kind, engine.pointer, opts), family.stop.set
         )
 
     def close(self) -> None:
@@ -267,21 +268,21 @@ class Session(Handle):
 
     def fork(self) -> "Session":
         """Another session with the same tokens and state, which it shares in memory."""
-        return self._sibling(
-            self._shared("qn_session", lib.qn_session_destroy, lib.qn_session_fork)
-        )
+        session = self._use()
+        kind = ("qn_session", lib.qn_session_destroy, lib.qn_session_fork)
+        return self._sibling(self._shared(session, session.needs[:1], kind))
 
     def snapshot(self) -> "Snapshot":
         """Tokens and state at this moment, for restore()."""
-        made = self._shared("qn_snapshot", lib.qn_snapshot_destroy, lib.qn_session_checkpoint)
-        return Snapshot(made, self._family)
-
-    def _shared(self, kind: str, destroy: Any, create: Any) -> Resource:
         session = self._use()
-        family, engine = self._family, session.needs[0]
-        return family.run(
-            lambda: family.resource(engine, kind, destroy, create, session.pointer), is_short=True
-        )
+        kind = ("qn_snapshot", lib.qn_snapshot_destroy, lib.qn_session_checkpoint)
+        return Snapshot(self._shared(session, [session.needs[0], session], kind), self._family)
+
+    def _shared(self, session: Resource, needs: Sequence[Resource], kind: Any) -> Resource:
+        def work() -> Resource:
+            return self._family.resource(needs, *kind, session.pointer)
+
+        return self._family.run(work, is_short=True)
 
     def restore(self, snapshot: "Snapshot") -> None:
         """Puts a snapshot back, which was taken of it or of a fork. May be done many times."""

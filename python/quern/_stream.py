@@ -203,7 +203,6 @@ class Stream(Generic[E, R]):
         """Ends the answer where it is, and waits until it has ended."""
         if not self._stops():
             return
-        self._task.ended.wait()
         self._keep_result()
 
     async def aclose(self) -> None:
@@ -218,8 +217,7 @@ class Stream(Generic[E, R]):
         self._is_done = True
         if not is_running or self._pid != os.getpid() or self._task.is_mine():
             return False
-        self._channel.cancel()
-        return True
+        return self._task.stop()
 
     def _keep_result(self) -> None:
         try:

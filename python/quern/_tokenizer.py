@@ -22,7 +22,7 @@ class Tokenizer(Handle):
     @classmethod
     def _borrowed(cls, pointer: Any, owner: Resource) -> "Tokenizer":
         made = cls.__new__(cls)
-        made._resource = Resource(pointer, lambda _: None, owner)
+        made._resource = Resource(pointer, lambda _: None, (owner,))
         return made
 
     def encode(

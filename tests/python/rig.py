@@ -31,6 +31,8 @@ def has_numpy():
 class Case(unittest.TestCase):
     """One small model for all tests of a class."""
 
+    maxDiff = None
+
     @classmethod
     def setUpClass(cls):
         cls.model = quern.Model(DRAFT, n_threads=1)
@@ -69,7 +71,7 @@ class Case(unittest.TestCase):
             text=True,
             timeout=300,  # ends what hangs
         )
-        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertEqual((done.stderr, done.returncode), ("", 0), done.stdout)
         return done.stdout
 
 
