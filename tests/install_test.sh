@@ -60,6 +60,14 @@ for plugin in "$build"/libquern-*.so; do
     [ ! -f "$plugin" ] || [ -f "$lib/${plugin##*/}" ] || { echo "${plugin##*/} is not installed"; exit 1; }
 done
 
+# The Python package finds the library of its prefix.
+if [ -x /usr/bin/python3 ]; then
+    PYTHONPATH=$prefix/lib/python3/dist-packages PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -c "
+import quern
+assert quern.library_path.startswith('$prefix'), quern.library_path
+assert quern.Model('$model').generate('Once upon a time', max_tokens=3).tokens"
+fi
+
 rm "$lib"/libquern.so*
 $cc -std=c17 -o "$work/hello" "$source/examples/hello.c" $(pkg-config --static --cflags --libs quern)
 "$work/hello" "$model" "Once upon a time" >"$work/static.out"

@@ -46,9 +46,9 @@ class Model(Handle):
 
     Options have the names and meanings of qn_engine_opts in quern.h; choices are texts: numerics
     "exact", "balanced", "fast", "tensor"; cache_type "f32", "f16", "q8_0"; device as
-    `quern devices` names them. `progress(done, total)` is called while the weights are read and may return False to
-    stop; `log(level, message)` is called with what the library has to say. Both are called on the
-    thread that computes, which is one of the package's own if the main thread waits.
+    `quern devices` names them. `progress(done, total)` is called while the weights are read and may
+    return False to stop; `log(level, message)` is called with what the library has to say. Both are
+    called on the thread that computes, which is one of the package's own if the main thread waits.
     """
 
     _what = "model"

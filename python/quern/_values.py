@@ -3,6 +3,7 @@
 import array
 import ctypes
 import functools
+import importlib
 import math
 import operator
 import os
@@ -136,10 +137,9 @@ def set_fields(struct: Any, values: Mapping[str, Any]) -> None:
 @functools.lru_cache(maxsize=None)
 def _numpy() -> Any:
     try:
-        import numpy
+        return importlib.import_module("numpy")
     except ImportError:
         return None
-    return numpy
 
 
 def view(buffer: Any, shape: Sequence[int]) -> Array:

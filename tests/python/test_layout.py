@@ -1,6 +1,7 @@
 """What the package reads out of quern.h is what the C compiler makes of it, and all of it."""
 
 import ctypes
+import inspect
 import os
 import re
 import subprocess
@@ -67,6 +68,47 @@ def c_type(made):
         if made is known:
             return name + (" *" if name.endswith("_fn") else "")
     return c_type(made._type_) + " *"
+
+
+# What Python programs say in another way, and what they cannot say.
+LEFT_OUT = {
+    "qn_engine_opts": "cache_use plans profile_text prefill_plans decode_plans prefill_capacity "
+    "decode_capacity split shares rank_timeout_ms",
+    "qn_session_opts": "share trace",
+    "qn_batch_opts": "trace",
+    "qn_sample_opts": "flags",
+    "qn_generate_opts": "sample logits_fn draft_fn naive flags",
+    "qn_chat_opts": "prompt generate keeps_nothing token_fn like max_grammar_steps "
+    "max_token_steps culprit",
+    "qn_chat_prompt_opts": "no_generation_prompt kwargs progress max_tokens",
+    "qn_grammar_opts": "",
+}
+
+
+def parameters(kind):
+    return set(inspect.signature(kind).parameters)
+
+
+class Names(unittest.TestCase):
+    def test_options_of_the_library_have_names_here(self):
+        for struct, kind in (
+            ("qn_engine_opts", quern.Model),
+            ("qn_session_opts", quern.Session),
+            ("qn_batch_opts", quern.Batch),
+            ("qn_sample_opts", quern.Sampling),
+            ("qn_generate_opts", quern.Options),
+            ("qn_chat_opts", quern.ChatOptions),
+            ("qn_chat_prompt_opts", quern.ChatOptions),
+            ("qn_grammar_opts", quern.Grammar),
+        ):
+            fields = {
+                name
+                for name, _ in header.types[struct]._fields_
+                if not name.startswith("n_") or name in ("n_threads", "n_top")
+            }
+            fields -= {name for name in fields if name.endswith("_arg")} | {"size", "stop"}
+            told = f"{struct} has fields that quern.{kind.__name__} lacks: add them there, or here"
+            self.assertEqual(fields - parameters(kind), set(LEFT_OUT[struct].split()), told)
 
 
 class Layout(unittest.TestCase):

@@ -270,7 +270,8 @@ class Interrupts(Case):
         self.interrupted(
             """
     chat = model.chat()
-    check(lambda: chat.ask("Hello", logits_hook=lambda told: interrupt(lambda: chat._family.stop.is_set())))
+    stopped = lambda: chat._family.stop.is_set()
+    check(lambda: chat.ask("Hello", logits_hook=lambda told: interrupt(stopped)))
     chat.ask("Hello", max_tokens=2)
     batch = model.batch()
     handled = threading.Event()
