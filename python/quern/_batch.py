@@ -107,7 +107,8 @@ class _Rows:
 
         @callback("qn_event_fn", failed=False)
         def told(number: int, event: Any) -> bool:
-            return rows[number]._take(event.contents)
+            row = rows.get(number)
+            return row is not None and row._take(event.contents)
 
         rows = self.rows
         self.callback = told

@@ -127,7 +127,9 @@ class Chat(Handle):
         self._change(lib.qn_chat_set_tools, data, len(data) if data else 0, None)
 
     def __len__(self) -> int:
-        return int(lib.qn_chat_n_messages(self._use().pointer))
+        chat = self._use()
+        with self._family.guard.held():
+            return int(lib.qn_chat_n_messages(chat.pointer))
 
     def __bool__(self) -> bool:
         return True  # also without messages

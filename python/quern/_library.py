@@ -175,7 +175,7 @@ def read_text(pointer: Any, size: Optional[int] = None) -> str:
 
 def take_bytes(function: Any, *arguments: Any, sized: bool = True) -> bytes:
     """The bytes that a call hands over by its first parameters, released here."""
-    data = ctypes.c_void_p() if function in _VOID else ctypes.POINTER(ctypes.c_char)()
+    data = function.argtypes[0]._type_()
     size = ctypes.c_size_t()
     outs = (ctypes.byref(data), ctypes.byref(size)) if sized else (ctypes.byref(data),)
     call(function, *outs, *arguments)
@@ -183,9 +183,6 @@ def take_bytes(function: Any, *arguments: Any, sized: bool = True) -> bytes:
         return ctypes.string_at(data, size.value) if sized else ctypes.string_at(data)
     finally:
         lib.qn_free(data)
-
-
-_VOID = (lib.qn_session_save_bytes, lib.qn_sampler_save)  # hand over bytes, not text
 
 
 def take_text(function: Any, *arguments: Any, sized: bool = True) -> str:

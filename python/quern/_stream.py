@@ -215,9 +215,11 @@ class Stream(Generic[E, R]):
     def _stops(self) -> bool:
         is_running = self._is_started and not self._is_done
         self._is_done = True
-        if not is_running or self._pid != os.getpid() or self._task.is_mine():
+        if not is_running or self._pid != os.getpid():
             return False
-        return self._task.stop()
+        return (
+            self._task.stop() and not self._task.is_mine()
+        )  # a hook of the call cannot wait for it
 
     def _keep_result(self) -> None:
         try:

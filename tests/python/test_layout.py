@@ -80,7 +80,7 @@ LEFT_OUT = {
     "qn_generate_opts": "sample logits_fn draft_fn naive flags",
     "qn_chat_opts": "prompt generate keeps_nothing token_fn like max_grammar_steps "
     "max_token_steps culprit",
-    "qn_chat_prompt_opts": "no_generation_prompt kwargs progress max_tokens",
+    "qn_chat_prompt_opts": "no_generation_prompt kwargs progress",
     "qn_grammar_opts": "",
 }
 

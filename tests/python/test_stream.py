@@ -79,6 +79,19 @@ class Loops(Case):
         other.join()
         self.assertEqual(len(inside), 3)
 
+    def test_a_hook_may_close_its_own_stream(self):
+        session = self.model.session()
+        streams = []
+        hook = lambda told: streams[0].close() if len(told.tokens) > 6 else None  # noqa: E731
+        streams.append(session.stream(PROMPT, logits_hook=hook))
+        self.assertLess(len(list(streams[0])), 6)
+        while True:  # the call ends by itself, on its own thread
+            try:
+                session.generate(PROMPT, max_tokens=1)
+                break
+            except quern.StateError:
+                pass
+
     def test_forgotten_streams_leave_nothing(self):
         session = self.model.session()
         before = threading.active_count()
