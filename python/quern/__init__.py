@@ -23,6 +23,7 @@ from ._errors import (
     UnsupportedError,
 )
 from ._grammar import Grammar
+from ._image import Image
 from ._library import __version__, lib as _lib, read_text as _read_text
 from ._model import Logits, Model
 from ._options import ChatOptions, NextLogits, Options, Sampling
@@ -44,6 +45,7 @@ __all__ = [
     "FileError",
     "FormatError",
     "Grammar",
+    "Image",
     "LimitError",
     "Logits",
     "Model",

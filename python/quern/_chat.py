@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 from ._answers import Event, Result, read_event
 from ._errors import QuernError
 from ._grammar import schema_text
+from ._image import Image
 from ._library import call, callback, header, lib, new, read_text, take_text
 from ._objects import Handle, Resource, StopFlag, make
 from ._options import ChatOptions, Options, options_of, sampling_defaults
@@ -109,10 +110,18 @@ class Chat(Handle):
         self._change(lib.qn_chat_set_messages, data, len(data), None)
 
     def add(
-        self, role: str, text: Text, *, reasoning: Text = "", calls: Sequence[ToolCall] = ()
+        self,
+        role: str,
+        text: Text,
+        *,
+        reasoning: Text = "",
+        calls: Sequence[ToolCall] = (),
+        images: Sequence[Image] = (),
     ) -> None:
-        """Appends a message: of the "user", the "assistant", a "tool", ..."""
-        self._change(lib.qn_chat_add, ctypes.byref(_message(role, text, reasoning, calls)))
+        """Appends a message: of the "user", the "assistant", a "tool", ... Images come before the
+        text."""
+        message = _message(role, text, reasoning, calls, images)
+        self._change(lib.qn_chat_add, ctypes.byref(message))
 
     def truncate(self, n: int) -> None:
         """Forgets the messages from the n-th on."""
@@ -149,26 +158,40 @@ class Chat(Handle):
     # --- answers ---
 
     def ask(
-        self, text: Optional[Text] = None, options: Optional[Options] = None, **changes: Any
+        self,
+        text: Optional[Text] = None,
+        options: Optional[Options] = None,
+        *,
+        images: Sequence[Image] = (),
+        **changes: Any,
     ) -> Reply:
         """The answer to a message of the user, or without one to the messages that are there; both
         are messages then. Fields of ChatOptions and of Sampling can be given by name; without any
         of sampling, the model's own settings are used. After a failure the messages are as they
         were.
         """
-        answer = self._answer(text, options, changes)
+        answer = self._answer(text, options, images, changes)
         return self._family.run(lambda: answer(None))
 
     def stream(
-        self, text: Optional[Text] = None, options: Optional[Options] = None, **changes: Any
+        self,
+        text: Optional[Text] = None,
+        options: Optional[Options] = None,
+        *,
+        images: Sequence[Image] = (),
+        **changes: Any,
     ) -> "Stream[ChatEvent, Reply]":
         """The same while it comes. Of an answer that is left, what there is of it is kept."""
-        answer = self._answer(text, options, changes)
+        answer = self._answer(text, options, images, changes)
         turn = Turn(self._family)
         return Stream(lambda put: turn.run(lambda: answer(put)), turn.stop)
 
     def _answer(
-        self, text: Optional[Text], options: Optional[Options], changes: Mapping[str, Any]
+        self,
+        text: Optional[Text],
+        options: Optional[Options],
+        images: Sequence[Image],
+        changes: Mapping[str, Any],
     ) -> Callable[[Optional[Callable[[ChatEvent], bool]]], Reply]:
         """What makes an answer, with everything checked that can be checked before."""
         chat, session, template = self._use(), self.session._use(), self._template
@@ -176,7 +199,9 @@ class Chat(Handle):
             ChatOptions, options, changes, lambda: sampling_defaults(session.needs[0])
         )
         opts = _chat_opts(made, self._family.stop)
-        question = None if text is None else _message("user", text, "", ())
+        if text is None and images:
+            raise TypeError("images belong to a message: give a text, or add() them")
+        question = None if text is None else _message("user", text, "", (), images)
         draft = draft_guard(made, self._family)
 
         def answer(put: Optional[Callable[[ChatEvent], bool]]) -> Reply:
@@ -222,7 +247,9 @@ def _template(model: "Model", text: Optional[Text]) -> Resource:
     return make("qn_template", create, lib.qn_template_destroy, name.encode("ascii"))
 
 
-def _message(role: str, text: Text, reasoning: Text, calls: Sequence[ToolCall]) -> Any:
+def _message(
+    role: str, text: Text, reasoning: Text, calls: Sequence[ToolCall], images: Sequence[Image]
+) -> Any:
     data, thought = text_bytes("text", text), text_bytes("reasoning", reasoning)
     made = new(
         "qn_message", role=chars(c_text("role", role)), text=chars(data), text_size=len(data)
@@ -237,8 +264,18 @@ def _message(role: str, text: Text, reasoning: Text, calls: Sequence[ToolCall]) 
         item.name, item.arguments = texts
         items.kept.append(texts)
     made.calls, made.n_calls = items, len(items)
-    made.kept = items
+    pictures = [_picture(image) for image in images]
+    kind = ctypes.POINTER(header.types["qn_image"])
+    made.images = (kind * len(pictures))(*(picture.pointer for picture in pictures))
+    made.n_images = len(pictures)
+    made.kept = (items, pictures)
     return made
+
+
+def _picture(image: Any) -> Resource:
+    if not isinstance(image, Image):
+        raise TypeError(f"images must be a list of Image, not of {type(image).__name__}")
+    return image._use()
 
 
 def _prompt_opts(options: ChatOptions, stop: StopFlag) -> Any:

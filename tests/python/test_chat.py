@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from rig import Case, MINI, quern
+from rig import MINI, SOURCE, Case, quern
 
 WEATHER = {
     "type": "function",
@@ -134,6 +134,56 @@ class Chats(Case):
         self.assertIn(
             json.loads(self.model.chat().ask("A colour?", grammar=grammar).text), ("red", "blue")
         )
+
+
+class Images(Case):
+    FOLDER = SOURCE / "tests/data/mini/qwen35_vl"
+    TEMPLATE = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|>"
+        "<|vision_end|>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
+    )
+
+    @classmethod
+    def setUpClass(cls):
+        cls.model = quern.Model(cls.FOLDER, n_threads=1)
+
+    def test_pictures_in_a_conversation(self):
+        one, two = quern.Image(self.FOLDER / "image.png"), quern.Image(self.FOLDER / "image.jpg")
+        self.assertEqual([len(one.size), min(one.size) > 0], [2, True])
+        read = quern.Image.read((self.FOLDER / "image.png").read_bytes())
+        self.assertEqual(read.size, one.size)
+        chats = [self.model.chat(template=self.TEMPLATE, context=512) for _ in range(4)]
+        answers = [
+            chats[0].ask("What?", images=[one], max_tokens=6),
+            chats[1].ask("What?", images=[read], max_tokens=6),
+            chats[2].ask("What?", images=[two, one], max_tokens=6),
+            chats[3].ask("What?", max_tokens=6),
+        ]
+        self.assertEqual(answers[0].result.tokens, answers[1].result.tokens)
+        n_prompts = [answer.result.n_prompt for answer in answers]
+        self.assertEqual(n_prompts, sorted(n_prompts[:3]) + n_prompts[3:])
+        self.assertLess(n_prompts[3], n_prompts[0])
+        one.close()
+        chats[0].ask("And?", max_tokens=2)  # the chat has kept it
+
+    def test_what_is_no_picture(self):
+        chat = self.model.chat(template=self.TEMPLATE)
+        with self.check(quern.FormatError):
+            quern.Image.read(b"not an image")
+        with self.check(quern.FileError, "nowhere.png"):
+            quern.Image("nowhere.png")
+        with self.check(TypeError, "images"):
+            chat.ask("What?", images=[self.FOLDER / "image.png"])
+        with self.check(TypeError, "images"):
+            chat.ask(images=[quern.Image(self.FOLDER / "image.png")])
+        closed = quern.Image(self.FOLDER / "image.png")
+        closed.close()
+        with self.check(quern.StateError, "image is closed"):
+            chat.add("user", "What?", images=[closed])
+        with quern.Model(MINI) as blind, self.check(quern.QuernError, "template"):
+            blind.chat().ask("What?", images=[quern.Image(self.FOLDER / "image.png")])
+        self.assertEqual(len(chat), 0)
 
 
 if __name__ == "__main__":
