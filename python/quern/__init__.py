@@ -27,6 +27,7 @@ from ._image import Image
 from ._library import __version__, lib as _lib, read_text as _read_text
 from ._model import Logits, Model
 from ._options import ChatOptions, NextLogits, Options, Sampling
+from ._sampler import Sampler
 from ._session import Session, Snapshot
 from ._stream import Stream
 from ._tokenizer import Decoder, Tokenizer
@@ -57,6 +58,7 @@ __all__ = [
     "Reply",
     "Result",
     "Row",
+    "Sampler",
     "Sampling",
     "Session",
     "Snapshot",

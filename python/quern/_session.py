@@ -64,7 +64,7 @@ class Turn:
 
     def __init__(self, family: _Family) -> None:
         self._family = family
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collector may stop it on the thread that it is on
         self._is_wanted = self._is_inside = False
 
     def stop(self) -> None:

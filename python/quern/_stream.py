@@ -35,6 +35,8 @@ class _Channel(Generic[E]):
     def put(self, event: E) -> bool:
         """Tells the loop, and waits until it wants the next. False: it wants no more."""
         with self._changed:
+            if self._is_cancelled:
+                return False
             self._events.append(event)
             self._is_wanted = False
             self._tell()
@@ -118,7 +120,11 @@ class Stream(Generic[E, R]):
         if not self._is_started:
             self._is_started = True
             self._channel.ask()
-            self._task.start()
+            try:
+                self._task.start()
+            except RuntimeError:  # there cannot be another thread
+                self._is_done = True
+                raise
         else:
             self._channel.ask()
 
@@ -217,9 +223,8 @@ class Stream(Generic[E, R]):
         self._is_done = True
         if not is_running or self._pid != os.getpid():
             return False
-        return (
-            self._task.stop() and not self._task.is_mine()
-        )  # a hook of the call cannot wait for it
+        # A hook of the call itself cannot wait for it.
+        return self._task.stop() and not self._task.is_mine()
 
     def _keep_result(self) -> None:
         try:

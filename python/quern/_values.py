@@ -180,7 +180,7 @@ def floats(what: str, value: Any) -> Any:
     try:
         shown = memoryview(value)
         if shown.format == "f" and shown.c_contiguous and not shown.readonly:
-            return (ctypes.c_float * (shown.nbytes // 4)).from_buffer(shown.cast("B"))
+            return (ctypes.c_float * (shown.nbytes // 4)).from_buffer(shown)
     except TypeError:
         pass
     try:

@@ -221,6 +221,49 @@ class State(Case):
             self.assertEqual(session.generate(max_tokens=10).tokens, whole)
 
 
+class Samplers(Case):
+    def test_it_chooses_what_a_session_chooses(self):
+        how = {"temperature": 0.9, "seed": 5, "top_k": 20, "repeat_penalty": 1.2}
+        session = self.model.session()
+        want = session.generate(PROMPT, max_tokens=8, **how)
+        ids = self.model.tokenize(PROMPT, add_ends=True)
+        sampler = quern.Sampler(self.model.tokenizer, sampling=how)
+        sampler.accept_prompt(ids)
+        row, got = session.prefill(ids), []
+        for i in range(8):
+            token = sampler.choose(row)
+            self.assertEqual(sampler.choose(list(row)), token)  # copied, and nothing is remembered
+            got.append(token)
+            sampler.accept(token)
+            if i == 3:
+                other = quern.Sampler(self.model.tokenizer, sampling=quern.Sampling(**how))
+                other.load(sampler.save())
+                sampler.close()
+                sampler = other
+            row = session.feed(token)
+        self.assertEqual(got, want.tokens)
+        sampler.reset()
+        sampler.set({"biases": {7: -math.inf}})
+        self.assertEqual(sampler.choose([float(i == 7) for i in range(4096)]), 0)
+
+    def test_what_is_refused(self):
+        sampler = quern.Sampler(n_vocab=3)
+        self.assertEqual(sampler.choose([0.0, 2.0, 1.0]), 1)
+        with self.check(quern.ArgumentError, "3", "2"):
+            sampler.choose([0.0, 2.0])
+        with self.check(quern.QuernError):
+            sampler.choose([0.0, math.nan, 1.0])
+        for wrong in (None, 3, "abc", ["a", "b", "c"], object()):
+            with self.check(TypeError, "logits"):
+                sampler.choose(wrong)
+        with self.check(quern.FormatError):
+            sampler.load(b"nothing")
+        with self.check(quern.ArgumentError, "banned"):
+            quern.Sampler(n_vocab=3, sampling={"bans": ["a"]})
+        with self.check(quern.ArgumentError):
+            sampler.accept(3)
+
+
 class Grammars(Case):
     SCHEMA = {
         "type": "object",

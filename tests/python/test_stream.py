@@ -61,6 +61,18 @@ class Loops(Case):
         with self.check(StopIteration):
             next(stream)
 
+    def test_no_thread_is_left(self):
+        stream = self.model.session().stream(PROMPT)
+
+        def fail():
+            raise RuntimeError("can't start new thread")
+
+        stream._task._thread.start = fail
+        with self.check(RuntimeError, "thread"):
+            next(stream)
+        self.assertEqual(list(stream), [])
+        stream.close()
+
     def test_two_loops_over_one_stream(self):
         stream = self.model.session().stream(PROMPT)
         first, inside, go_on = threading.Event(), [], threading.Event()
