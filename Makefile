@@ -106,7 +106,7 @@ lint: setup setup-check
 sz:
 	@tools/sz.sh
 
-# install program, library, header, pkg-config file and licence under PREFIX (/usr/local), without debug information
+# install program, library, header, pkg-config file, Python package and licence under PREFIX (/usr/local), without debug information
 install: all
 	@cmake --install build --prefix $(PREFIX) --strip
 

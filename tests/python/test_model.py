@@ -95,6 +95,9 @@ class Models(Case):
             quern.Model(DRAFT, numerics="wrong")
 
     def test_errors_are_those_of_python_too(self):
+        with self.assertRaises(MemoryError) as caught:
+            self.model.batch(bytes=1)
+        self.assertIsInstance(caught.exception, quern.NoMemoryError)
         with self.assertRaises(OSError):
             quern.Model("nowhere.gguf")
         with self.assertRaises(ValueError):

@@ -137,6 +137,9 @@ class Hooks(Case):
             quern.Model(DRAFT, progress=fail)
         with self.check(Mine):
             self.model.embed(["a cat sleeps"] * 3, chunk=4, progress=fail)
+        with self.check(Mine):  # of a function whose result counts for nothing
+            odd = {"type": "string", "format": "unheard-of"}
+            self.model.grammar(schema=odd, lenient=True, log=fail)
         with self.check(TypeError):
             session.generate(PROMPT, draft_min=2, draft_hook=lambda tokens, limit: "cat")
         # and the session is as good as before
