@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 from ._answers import Event, Result, read_event, read_result
 from ._errors import ArgumentError, StateError
 from ._library import call, callback, constant, lib, new
-from ._objects import Guard, Handle, Resource, StopFlag, make, run
+from ._objects import Guard, Handle, Resource, StopFlag, engine_of, make, run
 from ._options import LogitsHook, NextLogits, Options, options_of
 from ._tokenizer import Prompt, prompt_ids
 from ._values import integer, real, set_fields
@@ -153,7 +153,7 @@ class Batch(Handle):
         bytes: int = 0,
         kept: int = 0,
     ) -> None:
-        engine = model._use()
+        engine = engine_of(model)
         made = _Rows()
         opts = new("qn_batch_opts", stop=made.stop.pointer)
         numbers = {"context": context, "chunk": chunk, "prompt_rows": prompt_rows, "rows": rows}
@@ -253,7 +253,7 @@ class Batch(Handle):
         """For the thread that steps: until there is a row, for at most that many seconds."""
         batch = self._use()
         seconds = -1.0 if timeout is None else real("timeout", timeout, ctypes.c_double)
-        ms = -1 if seconds < 0 else integer("timeout", int(seconds * 1000), ctypes.c_int64)
+        ms = -1 if seconds < 0 else int(min(seconds * 1000, 2.0**40))  # that is 30 years
         return run(lambda: bool(lib.qn_batch_wait(batch.pointer, ms)), self.wake)
 
     def wake(self) -> None:

@@ -10,7 +10,7 @@ from ._errors import QuernError
 from ._grammar import schema_text
 from ._image import Image
 from ._library import call, callback, header, lib, new, read_text, take_text
-from ._objects import Handle, Resource, StopFlag, make
+from ._objects import Handle, Resource, StopFlag, engine_of, make
 from ._options import ChatOptions, Options, options_of, sampling_defaults
 from ._session import Session, Turn, draft_guard, read_answer
 from ._stream import Stream
@@ -232,7 +232,7 @@ class Chat(Handle):
 
 
 def _template(model: "Model", text: Optional[Text]) -> Resource:
-    engine = model._use()
+    engine = engine_of(model)
     if text is not None:
         data = text_bytes("template", text)
         return make("qn_template", lib.qn_template_create, lib.qn_template_destroy, data, len(data))

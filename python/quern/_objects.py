@@ -131,6 +131,13 @@ class Handle:
         self.close()
 
 
+def engine_of(model: Any) -> Resource:
+    """What a session, chat or batch is made for, which must be a model."""
+    if not isinstance(model, Handle) or model._what != "model":
+        raise TypeError(f"model must be a Model, not {type(model).__name__}")
+    return model._use()
+
+
 # --- stopping ---
 
 

@@ -22,7 +22,7 @@ from typing import (
 from ._answers import Event, Result, read_event, read_result
 from ._errors import StateError
 from ._library import call, callback, header, lib, new, take_bytes
-from ._objects import Guard, Handle, Resource, StopFlag, make, progress_callback, run
+from ._objects import Guard, Handle, Resource, StopFlag, engine_of, make, progress_callback, run
 from ._options import Options, Sampling, as_sampling, options_of
 from ._stream import Stream
 from ._tokenizer import Prompt, prompt_ids
@@ -107,7 +107,7 @@ class Session(Handle):
         hidden: bool = False,
         progress: Optional[Callable[[int, int], Any]] = None,
     ) -> None:
-        engine = model._use()
+        engine = engine_of(model)
         family = _Family(model._calls_back, progress)
         opts = new("qn_session_opts", stop=family.stop.pointer)
         numbers = {"context": context, "chunk": chunk, "kept": kept, "sessions": sessions}

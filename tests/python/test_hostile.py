@@ -233,6 +233,12 @@ class Types(Case):
             with self.assertRaises((TypeError, quern.QuernError)):
                 quern.Model(DRAFT, adapters=adapters)
 
+    def test_models(self):
+        for make in (quern.Session, quern.Chat, quern.Batch):
+            for wrong in (None, 3, "model.gguf", self.model.tokenizer, self.model._use()):
+                with self.check(TypeError, "model must be a Model"):
+                    make(wrong)
+
     def test_nul_bytes(self):
         for call in (
             lambda: quern.Model("a\0b"),
@@ -377,6 +383,12 @@ class Threads(Case):
         waker.start()
         self.assertFalse(batch.wait())
         waker.join()
+        batch.wake()
+        self.assertFalse(batch.wait(float("inf")))
+        with self.assertRaises(ValueError):
+            batch.wait(float("nan"))
+        with self.check(TypeError, "timeout"):
+            batch.wait("1")
         adder = threading.Thread(target=lambda: batch.add(PROMPT, max_tokens=1))
         adder.start()
         self.assertTrue(batch.wait())
