@@ -246,6 +246,32 @@ class Lifetimes(unittest.TestCase):
             made.close()
             self.assertFalse(is_alive(engine), name)
 
+    def test_cycles_are_finalized_in_any_order(self):
+        for turn in range(8):
+            model = quern.Model(DRAFT)
+            engine = weakref.ref(model._use())
+            session, chat, batch = model.session(), model.chat(), model.batch()
+            session.prefill(PROMPT)
+            grammar = model.grammar(regex="[ab]+")
+            batch.add(PROMPT, grammar=grammar)
+            batch.step()
+            decoder = model.tokenizer.decoder()
+            made = [
+                model,
+                session,
+                session.fork(),
+                session.snapshot(),
+                chat,
+                batch,
+                grammar,
+                decoder,
+            ]
+            made = made[turn:] + made[:turn]
+            for handle in made:
+                handle.cycle = made
+            del model, session, chat, batch, grammar, decoder, made, handle
+            self.assertFalse(is_alive(engine))
+
     def test_chats_grammars_forks_and_streams_too(self):
         model = quern.Model(DRAFT)
         engine = weakref.ref(model._use())
