@@ -2,7 +2,19 @@
 
 import ctypes
 import json
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from ._answers import Result
 from ._batch import Batch
@@ -18,6 +30,7 @@ from ._values import (
     Array,
     PathLike,
     Text,
+    c_text,
     chars,
     choice,
     integer,
@@ -27,7 +40,12 @@ from ._values import (
     view_at,
 )
 
+if TYPE_CHECKING:
+    import mmap
+
 Progress = Callable[[int, int], Any]
+Bytes = Union[bytes, bytearray, memoryview, "mmap.mmap"]
+Source = Union[PathLike, Mapping[str, Bytes]]
 # An adapter: its path, or its path and scale, or also the number of its set.
 Adapter = Union[PathLike, Tuple[PathLike, float], Tuple[PathLike, float, int]]
 
@@ -42,7 +60,9 @@ class Logits:
 
 
 class Model(Handle):
-    """A model file (GGUF, or a checkpoint folder), loaded and compiled. Threads may share it.
+    """A model file (GGUF, or a checkpoint folder), loaded and compiled. Threads may share it. In
+    place of a path it may be a dict of the files of a model, as bytes by their names, which are not
+    copied where they are `bytes` or can be written to.
 
     Options have the names and meanings of qn_engine_opts in quern.h; choices are texts: numerics
     "exact", "balanced", "fast", "tensor"; cache_type "f32", "f16", "q8_0"; device as
@@ -55,7 +75,7 @@ class Model(Handle):
 
     def __init__(
         self,
-        path: PathLike,
+        path: Source,
         *,
         n_threads: int = 0,
         device: Optional[str] = None,
@@ -111,18 +131,22 @@ class Model(Handle):
             opts.log = log_callback(log)
         self._open(path, opts, progress)
 
-    def _open(self, path: PathLike, opts: Any, progress: Optional[Progress]) -> None:
-        where = path_bytes("path", path)
+    def _open(self, model: Source, opts: Any, progress: Optional[Progress]) -> None:
         stop = StopFlag()
         opts.progress = progress_callback(stop, progress)
         self._calls_back = bool(opts.log)
+        create = lib.qn_engine_open
+        arguments: Any = None
+        if isinstance(model, Mapping):
+            create, files = lib.qn_engine_open_files, _files(model)
+            arguments = (files, len(files), ctypes.byref(opts))
+        else:
+            arguments = (path_bytes("path", model), ctypes.byref(opts))
 
         def work() -> Resource:
-            arguments = (where, ctypes.byref(opts))
-            # The library may log as long as the engine lives.
-            return make(
-                "qn_engine", lib.qn_engine_open, lib.qn_engine_close, *arguments, keeps=opts
-            )
+            # The library may log, and read files that are kept here, as long as the engine lives.
+            keeps = (opts, arguments)
+            return make("qn_engine", create, lib.qn_engine_close, *arguments, keeps=keeps)
 
         self._resource = run(work, stop.set)
 
@@ -302,6 +326,27 @@ def _prompts(all_ids: Sequence[Any]) -> Any:
     for prompt, ids in zip(made, all_ids):
         prompt.ids, prompt.n = ids, len(ids)
     made.kept = all_ids
+    return made
+
+
+def _files(files: Mapping[str, Bytes]) -> Any:
+    made = (header.types["qn_model_file"] * len(files))()
+    made.kept = []
+    for file, (name, data) in zip(made, files.items()):
+        texts = chars(c_text("the name of a file", name))
+        try:
+            shown = memoryview(data).cast("B")
+        except TypeError:
+            kind = type(data).__name__
+            raise TypeError(f"the file {name} must be bytes, not {kind}") from None
+        if shown.readonly:
+            kept: Any = ctypes.c_char_p(data if isinstance(data, bytes) else bytes(shown))
+            address = ctypes.c_void_p.from_buffer(kept).value
+        else:
+            kept = (ctypes.c_char * len(shown)).from_buffer(shown)
+            address = ctypes.addressof(kept)
+        file.name, file.data, file.size = texts, address, len(shown)
+        made.kept.append((texts, kept))
     return made
 
 

@@ -1,6 +1,7 @@
 """Models, tokenizers, numbers: what goes in and what comes out."""
 
 import math
+import mmap
 import struct
 import unittest
 import weakref
@@ -107,6 +108,33 @@ class Models(Case):
         with self.assertRaises(quern.QuernError) as caught:
             self.model.tokenizer.decode([-1])
         self.assertEqual(caught.exception.kind, "ARGUMENT")
+
+
+class Memory(Case):
+    def test_files_in_memory(self):
+        want = self.model.generate(PROMPT, max_tokens=5).tokens
+        data = DRAFT.read_bytes()
+        with open(DRAFT, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        writable = bytearray(data)
+        for kind in (data, mapped, writable, memoryview(data)):
+            opened = quern.Model({"model.gguf": kind})
+            self.assertEqual(opened.generate(PROMPT, max_tokens=5).tokens, want)
+        opened = quern.Model({"model.gguf": writable})
+        with self.assertRaises(BufferError):
+            writable.clear()  # the model reads it
+        opened.close()
+        writable.clear()  # and not any more
+
+    def test_what_is_no_file(self):
+        for wrong in (None, 3, "text", [1]):
+            with self.check(TypeError, "model.gguf must be bytes"):
+                quern.Model({"model.gguf": wrong})
+        with self.check(TypeError, "name"):
+            quern.Model({3: b""})
+        for wrong in ({}, {"model.gguf": b""}, {"model.gguf": b"GGUF"}, {"a/b": b"x"}):
+            with self.check(quern.QuernError):
+                quern.Model(wrong)
 
 
 class Numbers(Case):
