@@ -275,6 +275,8 @@ class Model(Handle):
         """Embeddings of texts or lists of token ids: (n, width); of one text: (width)."""
         is_one = isinstance(texts, (str, bytes))
         engine = self._use()
+        if not isinstance(texts, Iterable):
+            raise TypeError(f"texts must be a text or a list, not {type(texts).__name__}")
         many: Any = [texts] if is_one else texts
         prompts = _prompts([self._ids(prompt) for prompt in many])
         stop = StopFlag()

@@ -198,13 +198,13 @@ class Options:
                 made.needs.append(_resource(name, handle))
                 setattr(made, name, made.needs[-1].pointer)
         hooks: Sequence[Tuple[str, Any, Any]] = (
-            ("logits_fn", self.logits_hook, _logits_callback),
-            ("draft_fn", self.draft_hook, _draft_callback),
+            ("logits", self.logits_hook, _logits_callback),
+            ("draft", self.draft_hook, _draft_callback),
         )
         for name, hook, wrap in hooks:
             if hook is not None:
-                made.keeps.append(wrap(_function(name, hook)))
-                setattr(made, name, made.keeps[-1])
+                made.keeps.append(wrap(_function(f"{name}_hook", hook)))
+                setattr(made, f"{name}_fn", made.keeps[-1])
         return made
 
 
@@ -294,7 +294,7 @@ def options_of(
 
 def _function(name: str, hook: Any) -> Any:
     if not callable(hook):
-        raise TypeError(f"the hook of {name} must be a function, not {type(hook).__name__}")
+        raise TypeError(f"{name} must be a function, not {type(hook).__name__}")
     return hook
 
 

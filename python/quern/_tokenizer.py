@@ -149,6 +149,9 @@ def prompt_ids(tokenizer: Optional[Tokenizer], prompt: Prompt) -> Any:
         if tokenizer is None:
             raise UnsupportedError("the model came without a tokenizer: give token ids, not a text")
         prompt = tokenizer.encode(prompt, add_ends=True)
+    if not isinstance(prompt, Iterable):
+        kind = type(prompt).__name__
+        raise TypeError(f"a prompt must be a text or a list of token ids, not {kind}")
     return token_ids(prompt, "prompt")
 
 

@@ -52,7 +52,7 @@ def choice(what: str, value: Any, prefix: str) -> int:
     """The number of a value of an enum by its name: choice("pooling", "mean", "QN_POOLING_")."""
     known = names(prefix)
     if not isinstance(value, str):
-        raise TypeError(f"{what} must be a text, not {type(value).__name__}")
+        raise TypeError(f"{what} must be str, not {type(value).__name__}")
     if value.lower() not in known:
         raise ArgumentError(f"{what} is {value!r}, and must be one of: {', '.join(known)}")
     return known[value.lower()]
@@ -63,7 +63,7 @@ def text_bytes(what: str, value: Any) -> bytes:
         return value.encode("utf-8")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    raise TypeError(f"{what} must be a text, not {type(value).__name__}")
+    raise TypeError(f"{what} must be str or bytes, not {type(value).__name__}")
 
 
 def c_text(what: str, value: Any) -> bytes:
@@ -78,7 +78,7 @@ def path_bytes(what: str, value: Any) -> bytes:
     try:
         return c_text(what, os.fsencode(value))
     except TypeError:
-        raise TypeError(f"{what} must be a path, not {type(value).__name__}") from None
+        raise TypeError(f"{what} must be that of a file, not {type(value).__name__}") from None
 
 
 def chars(data: bytes) -> Any:

@@ -202,7 +202,17 @@ class Types(Case):
                 model.logits(empty)
             with self.check(quern.QuernError):
                 session.generate(empty)
-        self.all_refused([3, None, object()], [model.embed])
+        for wrong in (3, None, object()):
+            with self.check(TypeError, "texts must be a text or a list"):
+                model.embed(wrong)
+            if wrong is not None:
+                with self.check(TypeError, "a text or a list of token ids"):
+                    session.generate(wrong)
+            with self.check(TypeError, "text must be str or bytes"):
+                model.tokenize(wrong)
+        for name in ("logits_hook", "draft_hook"):
+            with self.check(TypeError, f"{name} must be a function, not int"):
+                session.generate(PROMPT, **{name: 3})
         self.assertEqual(tuple(model.embed(["x"]).shape), (1, model.width))
 
     def test_options(self):
