@@ -121,26 +121,22 @@ class Loops(Case):
 
 class Async(Case):
     def test_many_at_a_time_without_blocking(self):
-        async def answer(prompt, ticks):
-            got = []
-            async for event in self.model.session(context=64).stream(
-                prompt, max_tokens=10, ignore_end=True
-            ):
-                got.append(event.token)
-                ticks.append(prompt)
-            return got[:-1]
+        prompts = ["One", "Two", "Three"]
+        # No answer chooses a token before the others can, too: a loop that waited for one of them
+        # would wait forever.
+        together = threading.Barrier(len(prompts), timeout=300)
+        how = {"max_tokens": 10, "ignore_end": True}
+
+        async def answer(prompt):
+            session = self.model.session(context=64)
+            stream = session.stream(prompt, logits_hook=lambda told: together.wait(), **how)
+            return [event.token async for event in stream][:-1]
 
         async def all_of_them():
-            ticks = []
-            prompts = ["One", "Two", "Three"]
-            answers = await asyncio.gather(*(answer(p, ticks) for p in prompts))
-            return prompts, answers, ticks
+            return await asyncio.gather(*(answer(prompt) for prompt in prompts))
 
-        prompts, answers, ticks = asyncio.run(all_of_them())
-        for prompt, tokens in zip(prompts, answers):
-            want = self.model.generate(prompt, max_tokens=10, ignore_end=True)
-            self.assertEqual(tokens, want.tokens)
-        self.assertNotEqual(ticks, sorted(ticks, key=prompts.index))  # they took turns
+        for prompt, tokens in zip(prompts, asyncio.run(all_of_them())):
+            self.assertEqual(tokens, self.model.generate(prompt, **how).tokens)
 
     def test_the_loop_goes_on_while_a_step_computes(self):
         async def work():
