@@ -178,8 +178,8 @@ def take_bytes(function: Any, *arguments: Any, sized: bool = True) -> bytes:
     data = function.argtypes[0]._type_()
     size = ctypes.c_size_t()
     outs = (ctypes.byref(data), ctypes.byref(size)) if sized else (ctypes.byref(data),)
-    call(function, *outs, *arguments)
     try:
+        call(function, *outs, *arguments)
         return ctypes.string_at(data, size.value) if sized else ctypes.string_at(data)
     finally:
         lib.qn_free(data)

@@ -92,7 +92,12 @@ def make(
 ) -> Resource:
     """What a function of the library creates: its first parameter is the place for it."""
     place = pointer_to(kind)
-    call(create, ctypes.byref(place), *arguments)
+    try:
+        call(create, ctypes.byref(place), *arguments)
+    except BaseException:
+        if place:  # it is there, but one of its callbacks has raised
+            destroy(place)
+        raise
     return Resource(place, destroy, needs, keeps, guard)
 
 

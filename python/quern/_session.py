@@ -424,8 +424,8 @@ def event_callback(put: Optional[Callable[[Event], bool]], logprobs: bool) -> An
 def read_answer(function: Any, *arguments: Any) -> Result:
     """A call whose first parameter is the result that it fills."""
     result = new("qn_result")
-    call(function, ctypes.byref(result), *arguments)
     try:
+        call(function, ctypes.byref(result), *arguments)
         return read_result(result)
     finally:
         lib.qn_result_deinit(ctypes.byref(result))

@@ -4,8 +4,10 @@ import dataclasses
 import json
 import math
 import unittest
+from unittest import mock
 
 from rig import DRAFT, HYBRID, MINI, PROMPT, Case, quern
+from quern._library import lib
 
 
 class Answers(Case):
@@ -145,6 +147,23 @@ class Hooks(Case):
         # and the session is as good as before
         want = self.model.generate(PROMPT, max_tokens=4)
         self.assertEqual(session.generate(PROMPT, max_tokens=4).tokens, want.tokens)
+
+    def test_what_was_made_is_released_when_a_hook_raises(self):
+        def fail(*_):
+            raise KeyError("here")
+
+        calls = {
+            "qn_result_deinit": lambda: self.model.session().generate(PROMPT, logits_hook=fail),
+            "qn_grammar_destroy": lambda: self.model.grammar(
+                schema={"type": "string", "format": "unheard-of"}, lenient=True, log=fail
+            ),
+        }
+        for name, use in calls.items():
+            release = getattr(lib, name)
+            with mock.patch.object(lib, name, side_effect=release) as released:
+                with self.check(KeyError, "here"):
+                    use()
+            self.assertEqual(released.call_count, 1, name)
 
     def test_progress_of_a_prompt(self):
         told = []
