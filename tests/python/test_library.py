@@ -107,7 +107,10 @@ class Installing(Rig):
         wanted = ("pip", "setuptools", "wheel")
         if any(subprocess.run([sys.executable, "-c", f"import {w}"]).returncode for w in wanted):
             self.skipTest("pip, setuptools and wheel are not installed")
-        shutil.copytree(SOURCE / "python", self.at / "python", symlinks=False)
+        (self.at / "python").mkdir()  # pip would write into the source
+        self.copy_package(self.at / "python")
+        for name in ("pyproject.toml", "setup.py"):
+            shutil.copy(SOURCE / "python" / name, self.at / "python")
         options = (
             "--quiet --no-index --no-build-isolation --no-deps --no-warn-script-location".split()
         )
