@@ -502,6 +502,7 @@ static qn_status open_plans(qn_engine *engine, qn_err *err) {
     QN_TRY(open_text(engine, err));
     QN_TRY(try_compile(engine, err));
     if (engine->opts.no_weights) return QN_OK;
+    if (qn_team_leads(engine->team)) QN_TRY(qn_images_check(engine, err));
     if (engine->opts.reference || engine->switches.ref) QN_TRY(load_reference(engine, err));
     if (!engine->opts.reference) QN_TRY(load_packs(engine, err));
     return qn_team_leads(engine->team) ? qn_images_create(&engine->images, engine, err) : QN_OK;

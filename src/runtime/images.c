@@ -21,6 +21,15 @@ struct qn_images {
 
 // --- life ----------------------------------------------------------------------------------------
 
+static qn_vision_opts given_tower(const qn_engine *engine) {
+    return (qn_vision_opts){.path = engine->opts.mmproj, .max_pixels = engine->opts.image_pixels};
+}
+
+qn_status qn_images_check(const qn_engine *engine, qn_err *err) {
+    const qn_vision_opts opts = given_tower(engine);
+    return opts.path ? qn_vision_check(engine, &opts, err) : QN_OK;
+}
+
 qn_status qn_images_create(qn_images **out, const qn_engine *engine, qn_err *err) {
     qn_images *images = qn_alloc(1, sizeof *images);
     if (!images) return QN_NOMEM(err, "images");
@@ -30,8 +39,7 @@ qn_status qn_images_create(qn_images **out, const qn_engine *engine, qn_err *err
         qn_free(images);
         return QN_NOMEM(err, "a lock");
     }
-    const qn_vision_opts opts = {.path = engine->opts.mmproj,
-                                 .max_pixels = engine->opts.image_pixels};
+    const qn_vision_opts opts = given_tower(engine);
     const qn_status status =
         opts.path ? qn_vision_open(&images->vision, engine, &opts, err) : QN_OK;
     if (status)

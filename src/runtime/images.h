@@ -22,6 +22,8 @@ void qn_encoded_drop(qn_encoded *encoded); // NULL is fine
 
 typedef struct qn_images qn_images;
 
+// What a tower that was given is refused for, before any weights are read.
+QN_MUST_CHECK qn_status qn_images_check(const qn_engine *engine, qn_err *err);
 QN_MUST_CHECK qn_status qn_images_create(qn_images **out, const qn_engine *engine, qn_err *err);
 void qn_images_destroy(qn_images *images);
 

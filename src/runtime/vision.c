@@ -93,9 +93,10 @@ static void limit_pixels(qn_patch_rules *r, int64_t max_pixels) {
     r->min_pixels = qn_min(r->min_pixels, r->max_pixels);
 }
 
-static qn_status open_parts(qn_vision *v, const qn_vision_opts *opts, qn_err *err) {
+// Everything but its weights.
+static qn_status open_tower(const qn_source **out, qn_vision *v, const qn_vision_opts *opts,
+                            qn_err *err) {
     const qn_source *source;
-    const qn_load_opts load = {0};
     const qn_model *model = v->engine->model;
     const int64_t width = model->hparams->width;
     if (!model->family->reads_images)
@@ -109,6 +110,23 @@ static qn_status open_parts(qn_vision *v, const qn_vision_opts *opts, qn_err *er
                        "%s is the tower of another model: its rows have width %lld, %s has %lld",
                        qn_source_path(source), (long long)v->tower.config.out_width,
                        qn_source_path(v->engine->source), (long long)width);
+    *out = source;
+    return QN_OK;
+}
+
+qn_status qn_vision_check(const qn_engine *engine, const qn_vision_opts *opts, qn_err *err) {
+    const qn_source *source;
+    qn_vision v = {.engine = engine};
+    const qn_status status = open_tower(&source, &v, opts, err);
+    qn_vision_tower_deinit(&v.tower);
+    qn_source_close(v.own);
+    return status;
+}
+
+static qn_status open_parts(qn_vision *v, const qn_vision_opts *opts, qn_err *err) {
+    const qn_source *source;
+    const qn_load_opts load = {0};
+    QN_TRY(open_tower(&source, v, opts, err));
     if (v->engine->opts.reference) QN_TRY(qn_weights_load(&v->tower.weights, source, &load, err));
     QN_TRY(load_positions(v, source, err));
     QN_TRY(part_init(&v->features, v, &v->tower.graph, source, err));

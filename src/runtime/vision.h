@@ -31,6 +31,10 @@ typedef struct qn_vision_opts {
 QN_MUST_CHECK qn_status qn_vision_open(qn_vision **out, const qn_engine *engine,
                                        const qn_vision_opts *opts, qn_err *err);
 void qn_vision_close(qn_vision *vision);
+// Whether it would be opened, as far as that shows without weights: before those of the engine are
+// read.
+QN_MUST_CHECK qn_status qn_vision_check(const qn_engine *engine, const qn_vision_opts *opts,
+                                        qn_err *err);
 
 // How images are resized and cut.
 const qn_patch_rules *qn_vision_get_rules(const qn_vision *vision);
