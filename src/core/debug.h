@@ -40,6 +40,23 @@ const char *qn_option_variable(size_t *at, size_t *size);
 // What the names of these begin with.
 extern const char qn_option_prefix[];
 
+// Where models are, of this program and of others. NULL: not there, or empty. The texts live as long
+// as the environment stays as it is.
+typedef struct qn_model_places {
+    const char *home;          // HOME
+    const char *data_home;     // XDG_DATA_HOME: data of the user's programs
+    const char *cache_home;    // XDG_CACHE_HOME: the same for what can be made again
+    const char *models;        // QUERN_MODELS: our own models
+    const char *hf_endpoint;   // HF_ENDPOINT: the hub's address
+    const char *hf_token;      // HF_TOKEN: who asks the hub
+    const char *hf_home;       // HF_HOME: token and cache of the hub's own programs
+    const char *hf_hub_cache;  // HF_HUB_CACHE: that cache alone
+    const char *llama_cache;   // LLAMA_CACHE: models of llama.cpp
+    const char *ollama_models; // OLLAMA_MODELS: models of Ollama
+} qn_model_places;
+
+qn_model_places qn_model_places_read(void);
+
 // The number of this process among those that a launcher started; 0: nothing says so, or the first.
 int qn_launch_rank(void);
 // Whether a launcher (mpirun, Slurm) started this process as one of several.

@@ -1,0 +1,30 @@
+// What names of model files say: the type of the weights, the part of a split set, a vision tower.
+#ifndef QN_HUB_FILENAME_H
+#define QN_HUB_FILENAME_H
+
+#include "core/str.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+bool qn_name_ends(const char *name, const char *end); // letters of any case
+bool qn_name_is_gguf(const char *name);
+// A tower for images, which is no model by itself.
+bool qn_name_is_tower(const char *name);
+
+// "-00001-of-00003.gguf" at the end of a path.
+typedef struct qn_split_name {
+    int part, of; // 0: it is no part of a set
+    size_t stem;  // bytes before that, or before ".gguf"
+} qn_split_name;
+qn_split_name qn_split_name_read(const char *path);
+enum { QN_SPLIT_MOST = 999, QN_SPLIT_SUFFIX = 21, QN_SPLIT_END = 32 };
+// The end of the path of a part; `to` has room for the NUL.
+void qn_split_name_end(char to[QN_SPLIT_END], int part, int of);
+
+// The last part of the name that is a type, such as "Q4_K_M" or "UD-Q4_K_XL"; size 0: none.
+qn_str qn_name_type(const char *name);
+// Whether a path has that type, as a word by itself, letters of any case.
+bool qn_name_has_type(const char *path, const char *type);
+
+#endif

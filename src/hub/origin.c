@@ -1,0 +1,68 @@
+#include "hub/origin.h"
+
+#include "core/file.h"
+#include "core/mem.h"
+#include "hub/ledger.h"
+
+#include <string.h>
+
+qn_status qn_ledgers_visit(const char *path, const qn_places *places, qn_ledger_fn *fn, void *arg,
+                           qn_err *err) {
+    enum { LEVELS = 2 };
+    const size_t n = places->models ? strlen(places->models) : 0;
+    if (n == 0 || strncmp(path, places->models, n) != 0 || path[n] != '/') return QN_OK;
+    const char *slash = strchr(path + n + 1, '/');
+    for (int i = 0; i < LEVELS && slash; i++) {
+        qn_ledger ledger;
+        char *folder = strndup(path, (size_t)(slash - path));
+        if (!folder) return QN_NOMEM(err, "a path");
+        qn_status status = qn_ledger_open(&ledger, folder, err);
+        qn_free(folder);
+        if (status) return status;
+        status = fn(arg, &ledger, slash + 1, err);
+        qn_ledger_close(&ledger);
+        if (status) return status;
+        slash = strchr(slash + 1, '/');
+    }
+    return QN_OK;
+}
+
+static bool copy(char **out, const json_t *text) {
+    const char *plain = json_string_value(text);
+    if (plain) *out = strdup(plain);
+    return !plain || *out;
+}
+
+// A mark of 64 hexadecimal digits is a sum, any other an etag.
+static qn_status take_row(void *arg, qn_ledger *ledger, const char *file, qn_err *err) {
+    enum { HEX = 64 };
+    qn_origin *o = arg;
+    const json_t *row = qn_ledger_find(ledger, file), *mark = json_object_get(row, "mark");
+    const char *sum = json_string_value(mark);
+    if (!row || o->from) return QN_OK;
+    const bool is_sum = sum && strlen(sum) == HEX && strspn(sum, "0123456789abcdef") == HEX;
+    if (!copy(&o->from, json_object_get(row, "from")) || (is_sum && !copy(&o->sha256, mark)))
+        return QN_NOMEM(err, "an address");
+    return QN_OK;
+}
+
+// Of a checkpoint, its config.json is the file that has a row.
+qn_status qn_origin_read(qn_origin *out, const qn_stocked *model, const qn_places *places,
+                         qn_err *err) {
+    qn_origin origin = {0};
+    char *file = model->is_folder ? qn_path_join(model->path, "config.json") : strdup(model->path);
+    if (!file) return QN_NOMEM(err, "a path");
+    const qn_status status = qn_ledgers_visit(file, places, take_row, &origin, err);
+    qn_free(file);
+    if (status)
+        qn_origin_deinit(&origin);
+    else
+        *out = origin;
+    return status;
+}
+
+void qn_origin_deinit(qn_origin *origin) {
+    qn_free(origin->from);
+    qn_free(origin->sha256);
+    *origin = (qn_origin){0};
+}
