@@ -128,7 +128,7 @@ static void test_bad_prompts(void **state) {
         {{"run", DRAFT, "-p", "one two three four", "-c", "4"}, " tokens, the context 4"},
         {{"run", DRAFT, "--raw", "-p", "one", "-c", "1"}, "the prompt has 1 token, the context 1"},
         {{"run", "Tell me a story"},
-         "Tell me a story: no such file; models are files, downloaded by other programs; for a "
+         "Tell me a story: no such file; 'quern list' shows models by name, for a "
          "text "
          "use -p"},
         {{"run", DRAFT, "-f", missing}, "/missing: cannot open"},

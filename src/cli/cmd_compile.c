@@ -174,6 +174,7 @@ static qn_status print_options(qn_buf *to, const compile_options *options, qn_er
 const qn_command qn_cmd_compile = {
     .name = "compile",
     .args = "MODEL",
+    .beside = "--output",
     .summary = "Packs the weights of a model ahead of time, and writes its plans as text.",
     .notes = "Commands that run the model look in .quern-cache beside it; for another folder, pass "
              "--cache-dir. The model then loads faster. Files of a changed model, another machine "

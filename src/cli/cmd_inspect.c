@@ -131,10 +131,8 @@ static void print_sampling(const qn_inspection *in) {
     if (any) putchar('\n');
 }
 
-static void print_summary(const qn_inspection *in) {
+void qn_inspection_print(const qn_inspection *in) {
     char bytes[24];
-    qn_shown storage;
-    printf("%s\n", qn_clean(&storage, in->path));
     print_row("format", "%s, %s", qn_source_format(in->source),
               qn_bytes_text(bytes, qn_source_file_bytes(in->source)));
     if (in->engine)
@@ -146,6 +144,12 @@ static void print_summary(const qn_inspection *in) {
     print_tokenizer(in);
     print_row("chat template", "%s", in->has_chat_template ? "yes" : "no");
     if (in->engine) print_sampling(in);
+}
+
+static void print_summary(const qn_inspection *in) {
+    qn_shown storage;
+    printf("%s\n", qn_clean(&storage, in->path));
+    qn_inspection_print(in);
 }
 
 static void print_tally(const qn_tally *tally, int64_t all) {

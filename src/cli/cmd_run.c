@@ -116,13 +116,11 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     return qn_engine_args_check(&args->engine, err);
 }
 
-// A text, or a name from a registry, where the path of the model belongs.
+// A text where the path of the model belongs.
 static qn_status refuse_name(const char *path, qn_err *err) {
     if (access(path, F_OK) == 0 || errno != ENOENT) return QN_OK;
     return QN_FAIL(err, IO,
-                   "%s: no such file; models are files, downloaded by other programs; for a text "
-                   "use -p",
-                   path);
+                   "%s: no such file; 'quern list' shows models by name, for a text use -p", path);
 }
 
 // --- the command ---------------------------------------------------------------------------------

@@ -86,6 +86,8 @@ typedef struct qn_command {
     const qn_option *options;
     size_t n_options, options_size;
     size_t min_args, max_args;
+    const char *beside; // the option that says where results go that else lie beside the model,
+                        // which is no place of ours where another program keeps it; NULL: none
     qn_status (*check)(const qn_call *call, qn_err *err); // NULL: nothing to check
     qn_status (*run)(const qn_call *call, qn_err *err);
 } qn_command;
@@ -99,6 +101,6 @@ typedef struct qn_commands {
 extern const qn_command qn_cmd_run, qn_cmd_logits, qn_cmd_tokenize, qn_cmd_detokenize,
     qn_cmd_template, qn_cmd_inspect, qn_cmd_graph, qn_cmd_bench, qn_cmd_eval, qn_cmd_compile,
     qn_cmd_convert, qn_cmd_quantize, qn_cmd_imatrix, qn_cmd_synth, qn_cmd_devices, qn_cmd_embed,
-    qn_cmd_serve;
+    qn_cmd_serve, qn_cmd_pull, qn_cmd_list, qn_cmd_show, qn_cmd_rm;
 
 #endif

@@ -5,7 +5,8 @@
 
 static const char gpu[] =
     "'--device cuda' computes on a GPU, --gpu-layers says how much; several devices share layers";
-static const char no_download[] = "models are files, downloaded by other programs";
+static const char by_name[] = "'quern pull hf:USER/REPO' downloads it, and its name is MODEL then";
+static const char pulls[] = "'quern pull ADDRESS' downloads it, and its name is MODEL then";
 static const char chats[] = "'quern run MODEL' chats on a terminal, and -p answers once";
 static const char needs_nothing[] = "attention is always fused, there is nothing to turn on";
 static const char no_log[] =
@@ -137,10 +138,10 @@ static const qn_foreign rows[] = {
     {"-fa", NULL, needs_nothing, false},
     {"--flash-attn", NULL, needs_nothing, false},
     {"-pg", NULL, "-p and -n are measured separately, and -d DEPTH at a depth", false},
-    {"-hf", NULL, no_download, false},
-    {"--hf-repo", NULL, no_download, false},
-    {"-mu", NULL, no_download, false},
-    {"--model-url", NULL, no_download, false},
+    {"-hf", NULL, by_name, false},
+    {"--hf-repo", NULL, by_name, false},
+    {"-mu", NULL, pulls, false},
+    {"--model-url", NULL, pulls, false},
     {"--model-draft", "--draft", NULL, true},
     {"--draft-n", "--draft-max", NULL, true},
     {"--typical-p", "--typical", NULL, true},
@@ -194,7 +195,6 @@ const qn_foreign *qn_foreign_find(const char *command, const char *name, size_t 
 
 // --- words that are not options ------------------------------------------------------------------
 
-static const char by_path[] = "models are files, named by their path";
 static const char command_first[] = "the command comes first: quern run MODEL -p TEXT";
 static const char live_figures[] = "a line of figures follows each answer, /stats sums them up";
 
@@ -211,13 +211,11 @@ static const struct {
     {QN_PLACE_COMMAND, "perplexity", "'quern eval MODEL --ppl FILE' does it"},
     {QN_PLACE_COMMAND, "server", "'quern serve' is it"},
     {QN_PLACE_COMMAND, "ps", "a server ('quern serve') lists its models at /api/ps"},
-    {QN_PLACE_COMMAND, "list", by_path},
-    {QN_PLACE_COMMAND, "ls", by_path},
-    {QN_PLACE_COMMAND, "rm", by_path},
-    {QN_PLACE_COMMAND, "cp", by_path},
+    {QN_PLACE_COMMAND, "ls", "'quern list' does it"},
+    {QN_PLACE_COMMAND, "cp", "a copy of the file in the folder of models is a model, too"},
+    {QN_PLACE_COMMAND, "download", "'quern pull' does it"},
+    {QN_PLACE_COMMAND, "remove", "'quern rm' does it"},
     {QN_PLACE_COMMAND, "create", "'quern convert' and 'quern quantize' make model files"},
-    {QN_PLACE_COMMAND, "pull", no_download},
-    {QN_PLACE_COMMAND, "show", "'quern inspect MODEL' does it"},
     {QN_PLACE_COMMAND, "-m", command_first},
     {QN_PLACE_COMMAND, "--model", command_first},
     {QN_PLACE_COMMAND, "-p", command_first},

@@ -16,7 +16,8 @@ enum { WIDTH = 96 };
 const char qn_help_about[] = "runs language models: text in, text out, on this machine.";
 const char qn_help_model[] =
     "MODEL is a .gguf file (any part of a split set), a folder with config.json and safetensors, "
-    "a .safetensors file or an index of them.";
+    "a .safetensors file or an index of them, or a name from 'quern list', of which a beginning is "
+    "enough.";
 const char qn_help_order[] =
     "Defaults of options, the strongest first: what is typed; variables such as "
     "QUERN_OPT_CACHE_TYPE=q8_0 for --cache-type q8_0; the table of the command in a file; the keys "
@@ -181,6 +182,7 @@ void qn_help_all(const qn_commands *commands) {
     print_wrapped(qn_help_model, 0);
     printf("\n"
            "  quern run                           chat with the bundled model\n"
+           "  quern pull hf:OWNER/REPO            download a model, and use it by its name\n"
            "  quern run MODEL -p \"Why is it so?\"  one answer\n"
            "  quern inspect MODEL                 what is in a file\n"
            "  quern bench MODEL                   how fast it is on this machine\n"

@@ -47,6 +47,8 @@ typedef struct qn_inspect_opts {
 QN_MUST_CHECK qn_status qn_inspection_init(qn_inspection *out, const char *path,
                                            const qn_inspect_opts *opts, qn_err *err);
 void qn_inspection_deinit(qn_inspection *in);
+// Rows of what kind of model it is, for people.
+void qn_inspection_print(const qn_inspection *in);
 
 // A picture of the size by group and type: a page of SVG that needs nothing else. *out is owned
 // (qn_free).

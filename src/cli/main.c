@@ -3,6 +3,7 @@
 #include "cli/args.h"
 #include "cli/foreign.h"
 #include "cli/help.h"
+#include "cli/named.h"
 #include "cli/out.h"
 #include "cli/split.h"
 #include "cli/terminal.h"
@@ -21,10 +22,11 @@
 enum { DONE = 0, FAILED = 1, WRONG_USAGE = 2 };
 
 static const qn_command *const command_table[] = {
-    &qn_cmd_run,        &qn_cmd_serve,    &qn_cmd_logits,  &qn_cmd_embed,    &qn_cmd_tokenize,
-    &qn_cmd_detokenize, &qn_cmd_template, &qn_cmd_inspect, &qn_cmd_graph,    &qn_cmd_bench,
-    &qn_cmd_eval,       &qn_cmd_compile,  &qn_cmd_convert, &qn_cmd_quantize, &qn_cmd_imatrix,
-    &qn_cmd_synth,      &qn_cmd_devices,
+    &qn_cmd_run,      &qn_cmd_serve,   &qn_cmd_pull,     &qn_cmd_list,     &qn_cmd_show,
+    &qn_cmd_rm,       &qn_cmd_logits,  &qn_cmd_embed,    &qn_cmd_tokenize, &qn_cmd_detokenize,
+    &qn_cmd_template, &qn_cmd_inspect, &qn_cmd_graph,    &qn_cmd_bench,    &qn_cmd_eval,
+    &qn_cmd_compile,  &qn_cmd_convert, &qn_cmd_quantize, &qn_cmd_imatrix,  &qn_cmd_synth,
+    &qn_cmd_devices,
 };
 enum { N_COMMANDS = sizeof command_table / sizeof *command_table };
 static const qn_commands commands = {command_table, N_COMMANDS};
@@ -168,9 +170,10 @@ static void hush(qn_err *err, bool is_silent) {
     if (is_silent && err->message[0] && !qn_ranks_must_tell(err->status)) err->message[0] = '\0';
 }
 
-static int run_call(const qn_command *command, const qn_call *call, const qn_user_config *config,
+static int run_call(const qn_command *command, qn_call *call, const qn_user_config *config,
                     bool is_silent) {
     qn_err err = {0};
+    qn_resolved named = {0};
     bool is_done = false;
     qn_status status = qn_call_check(call, command, &err);
     if (status) {
@@ -178,8 +181,10 @@ static int run_call(const qn_command *command, const qn_call *call, const qn_use
         return report_call(&err, status == QN_MEMORY ? FAILED : WRONG_USAGE, command, config);
     }
     if (!is_silent) warn_of_strays();
-    status = qn_ranks_run(&is_done, command, call, &err);
+    status = qn_named_resolve(&named, command, call, &err);
+    if (!status) status = qn_ranks_run(&is_done, command, call, &err);
     if (!status && !is_done) status = command->run(call, &err);
+    qn_resolved_deinit(&named);
     if (!status) return finish(DONE);
     hush(&err, is_silent);
     const int code = report_call(&err, status == QN_USAGE ? WRONG_USAGE : FAILED, command, config);

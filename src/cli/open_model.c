@@ -218,9 +218,10 @@ qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
         .numerics = args->numerics ? (qn_numerics)(args->numerics - 1) : QN_NUMERICS_EXACT,
         .cache_type = (qn_cache_type)args->cache_type, .plans = (qn_plan_policy)args->plans,
         .cache_dir = is_none(args->cache_dir) ? NULL : args->cache_dir, .device = args->device,
-        .mmproj = args->mmproj, .image_pixels = args->image_pixels, .expert_budget = experts,
-        .expert_budget_bytes = bytes, .gpu_layers = choose_layers(opts, args),
-        .gpu_context = opts->context, .split = is_split ? (qn_split)args->split : QN_SPLIT_NONE,
+        .mmproj = opts->is_second ? NULL : args->mmproj, .image_pixels = args->image_pixels,
+        .expert_budget = experts, .expert_budget_bytes = bytes,
+        .gpu_layers = choose_layers(opts, args), .gpu_context = opts->context,
+        .split = is_split ? (qn_split)args->split : QN_SPLIT_NONE,
         .shares = is_split ? args->shares : NULL, .rank_timeout_ms = args->rank_timeout * 1000,
         .stop = is_split ? qn_ranks_stop() : NULL,
         .rope_scaling = has_rope ? qn_rope_words[args->rope_scaling - 1] : NULL,
@@ -294,7 +295,8 @@ static void name_file(qn_err *err, qn_status status, const char *model, const qn
         qn_err_name(err, status, model);
 }
 
-qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
+static qn_status open_once(qn_loaded *out, const char *path, const qn_open_opts *opts,
+                           qn_err *err) {
     qn_progress progress = {.what = "loading", .unit = ""};
     qn_lora_list loras = {0};
     *out = (qn_loaded){.no_notes = opts->no_notes};
@@ -337,6 +339,25 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
         out->cache_dir = NULL;
     }
     return status;
+}
+
+// A vision tower that came with the model's name and cannot be used leaves a model of text.
+qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
+    const bool has_found = opts->args && opts->args->mmproj && opts->args->mmproj_is_found;
+    if (!has_found || opts->is_second) return open_once(out, path, opts, err);
+    qn_err why;
+    const qn_status status = open_once(out, path, opts, &why);
+    if (status == QN_OK) return QN_OK;
+    qn_engine_args args = *opts->args;
+    qn_open_opts without = *opts;
+    args.mmproj = NULL;
+    without.args = &args;
+    if (status == QN_STOPPED || open_once(out, path, &without, NULL)) {
+        if (err) *err = why;
+        return status;
+    }
+    if (!opts->no_notes) qn_print_line("quern: note: images are not read: %s", why.message);
+    return QN_OK;
 }
 
 void qn_cli_close(qn_loaded *loaded) {

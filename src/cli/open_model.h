@@ -11,6 +11,7 @@ typedef struct qn_engine_args {
     int64_t threads;
     int numerics, cache_type, plans; // words, see QN_OPTION_WORD
     const char *cache_dir, *device, *mmproj;
+    bool mmproj_is_found; // it came with the model's name, and was not typed
     int64_t image_pixels;
     qn_texts loras;      // FILE or FILE:SCALE, all for one model
     const char *experts; // N, or bytes with K, M or G
