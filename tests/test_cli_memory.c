@@ -131,6 +131,11 @@ static const command commands[] = {
                          "1", "-t", "1"}},
     {"synth", .args = {"synth", "tiny-gemma3", "Q8_0", "FOLDER/out.gguf", "-t", "1"},
      .numbers_vary = true},
+    {"list", .args = {"list"}},
+    {"list_json", .args = {"list", "--json"}},
+    {"show", .args = {"show", "o/own:q8_0"}},
+    {"show_ollama", .args = {"show", "two:8b", "--json"}},
+    {"tokenize_name", .args = {"tokenize", "own", "Hello world"}},
     {"help", .args = {"help", "run"}},
     {"help_config_run", .args = {"help", "run"}, .has_config = true},
     {"help_config_bench", .args = {"help", "bench"}, .has_config = true},
@@ -373,6 +378,33 @@ static void memory_runs_out(void **state) {
     if (n_wrong) fail_msg("%d wrong outcomes", n_wrong);
 }
 
+// Models of every program, which are links to one.
+static int make_models(void) {
+    static const char *const steps[] = {
+        "mkdir -p own/o/own hf/hub/models--o--hub/snapshots/a llama ollama/blobs "
+        "ollama/manifests/registry.ollama.ai/library/two",
+        "ln -s ../../../model.gguf own/o/own/own-Q8_0.gguf",
+        "cp model.gguf hf/hub/models--o--hub/snapshots/a/hub-Q8_0.gguf",
+        "cp model.gguf llama/o_x_x-Q8_0.gguf",
+        "printf '{\"url\": \"https://huggingface.co/o/x/resolve/main/x-Q8_0.gguf\"}' > "
+        "llama/o_x_x-Q8_0.gguf.json",
+        "sum=$(sha256sum model.gguf | cut -c 1-64) && cp model.gguf ollama/blobs/sha256-$sum && "
+        "printf '{\"layers\": [{\"mediaType\": \"application/vnd.ollama.image.model\", "
+        "\"digest\": \"sha256:%s\", \"size\": %d}]}' $sum $(stat -c %s model.gguf) > "
+        "ollama/manifests/registry.ollama.ai/library/two/8b",
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        char line[2 * CLI_MOST_PATH];
+        snprintf(line, sizeof line, "cd %s && %s", cli_path("beside"), steps[i]);
+        if (system(line) != 0) return -1;
+    }
+    setenv("QUERN_MODELS", cli_path("beside/own"), 1);
+    setenv("HF_HOME", cli_path("beside/hf"), 1);
+    setenv("LLAMA_CACHE", cli_path("beside/llama"), 1);
+    setenv("OLLAMA_MODELS", cli_path("beside/ollama"), 1);
+    return 0;
+}
+
 static int make_given(void **state) {
     const int status = cli_setup(state);
     for (size_t i = 0; status == 0 && i < sizeof given / sizeof *given; i++)
@@ -383,7 +415,7 @@ static int make_given(void **state) {
     assert_int_equal(mkdir(cli_path("beside"), 0700), 0);
     cli_save(cli_path("beside/model.gguf"), model, size);
     free(model);
-    return 0;
+    return make_models();
 }
 
 int main(int argc, char **argv) {

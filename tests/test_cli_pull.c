@@ -1,4 +1,6 @@
 // `quern pull`, with a hub on loopback that does what hubs, mirrors and strangers do.
+#include "screen.h"
+
 #include "hub_rig.h"
 
 #define DRAFT_REPO "Draft-GGUF"
@@ -432,6 +434,20 @@ static void notes_are_not_trusted(void **state) {
     cli_free(&first), cli_free(&show);
 }
 
+// A terminal shows a bar on one row, of which nothing stays.
+static void a_terminal_shows_a_bar(void **state) {
+    screen *s = *state;
+    screen_open_with(s, &(screen_opts){.width = 60},
+                     (const char *[]){"pull", "hf:flaky/Draft-GGUF", NULL});
+    screen_expect(s, "pulling Draft-Q8_0.gguf (1 of 1)");
+    screen_expect(s, "pulling [");
+    screen_expect(s, "checking [");
+    screen_expect(s, "quern run");
+    assert_int_equal(screen_close(s), 0);
+    if (screen_find(s, 0, "pulling [") >= 0 || screen_find(s, 0, "checking [") >= 0)
+        fail_msg("a bar was left behind");
+}
+
 // --- what is typed wrong -------------------------------------------------------------------------
 
 static void wrong_names_are_refused(void **state) {
@@ -469,6 +485,7 @@ static void wrong_names_are_refused(void **state) {
 
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup(name, begin)
+    static screen terminal;
     const struct CMUnitTest tests[] = {
         CASE(a_model_is_pulled_and_runs_by_its_name),
         CASE(names_are_taken_as_people_type_them),
@@ -483,6 +500,7 @@ int main(void) {
         CASE(nobody_there_is_an_error),
         CASE(a_download_goes_on_where_it_was),
         CASE(notes_are_not_trusted),
+        SCREEN_TEST(a_terminal_shows_a_bar, &terminal),
         CASE(wrong_names_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

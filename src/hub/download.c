@@ -243,11 +243,11 @@ static qn_status start_all(run *r, qn_err *err) {
 static qn_status find_again(run *r, qn_err *err) {
     qn_offered offered;
     QN_TRY(qn_offered_init(&offered, r->d->web, r->d->url, r->d->path, err));
-    if (offered.size != r->part.size || offered.has_ranges != r->offered.has_ranges) {
-        const long long size = (long long)offered.size;
+    const bool is_same = *r->d->sha256 || strcmp(offered.etag, r->offered.etag) == 0;
+    if (offered.size != r->part.size || offered.has_ranges != r->offered.has_ranges || !is_same) {
         qn_offered_deinit(&offered);
-        return QN_FAIL(err, IO, "%s: has %lld bytes now, want %lld", r->d->url, size,
-                       (long long)r->part.size);
+        r->is_spoilt = true;
+        return QN_FAIL(err, IO, "%s: the file has changed since the download began", r->d->url);
     }
     qn_offered_deinit(&r->offered);
     r->offered = offered;
@@ -400,8 +400,10 @@ qn_status qn_download_run(const qn_download *d, qn_err *err) {
     if (!status) status = fill(r, err);
     for (int i = 0; i < MAX_CALLS; i++) stop(&r->workers[i]);
     if (has_part && status && r->is_spoilt) qn_partial_drop(&r->part);
-    // What was told first is what counts.
-    if (has_part && status && !r->is_spoilt && qn_partial_save(&r->part, NULL)) r->is_spoilt = true;
+    if (has_part && status && !r->is_spoilt) {
+        const qn_status saved = qn_partial_save(&r->part, NULL);
+        (void)saved; // what was told first is what counts
+    }
     qn_partial_close(&r->part);
     curl_multi_cleanup(r->multi);
     qn_offered_deinit(&r->offered);

@@ -16,9 +16,15 @@ qn_status qn_ledger_open(qn_ledger *out, const char *folder, qn_err *err) {
     size_t size;
     qn_ledger r = {.path = qn_path_join(folder, ".quern-pull.json")};
     if (!r.path) return QN_NOMEM(err, "a path");
-    if (qn_file_load(&text, &size, r.path, MAX_BYTES, NULL) == QN_OK) {
-        if (qn_json_parse(&r.all, text, size, false, r.path, NULL)) r.all = NULL;
+    qn_status status = qn_file_load(&text, &size, r.path, MAX_BYTES, NULL);
+    if (!status) {
+        status = qn_json_parse(&r.all, text, size, false, r.path, NULL);
         qn_free(text);
+        if (status) r.all = NULL;
+    }
+    if (status == QN_MEMORY) {
+        qn_ledger_close(&r);
+        return QN_NOMEM(err, "a ledger");
     }
     if (!json_is_object(json_object_get(r.all, files))) {
         json_decref(r.all);

@@ -74,35 +74,40 @@ static bool is_list(const json_t *list, int64_t size) {
     return before <= size;
 }
 
-static bool use_notes(qn_partial *part, const json_t *notes, size_t *cap) {
-    const json_t *list = json_object_get(notes, "missing");
+static bool is_ours(const qn_partial *part, const json_t *notes) {
     const char *mark = json_string_value(json_object_get(notes, "mark"));
-    if (!mark || strcmp(mark, part->mark) != 0 ||
-        json_integer_value(json_object_get(notes, "size")) != part->size ||
-        !is_list(list, part->size))
-        return false;
-    for (size_t i = 0; i < json_array_size(list); i += 2) {
+    return mark && strcmp(mark, part->mark) == 0 &&
+           json_integer_value(json_object_get(notes, "size")) == part->size &&
+           is_list(json_object_get(notes, "missing"), part->size);
+}
+
+static qn_status use_notes(bool *is_used, qn_partial *part, const json_t *notes, size_t *cap,
+                           qn_err *err) {
+    const json_t *list = json_object_get(notes, "missing");
+    *is_used = is_ours(part, notes);
+    for (size_t i = 0; *is_used && i < json_array_size(list); i += 2) {
         if (!add_range(part, cap, json_integer_value(json_array_get(list, i)),
                        json_integer_value(json_array_get(list, i + 1))))
-            return false;
+            return QN_NOMEM(err, part->path);
     }
-    return true;
+    return QN_OK;
 }
 
 // False: there is nothing to go on with.
-static bool read_notes(qn_partial *part, size_t *cap) {
+static qn_status read_notes(bool *is_used, qn_partial *part, size_t *cap, qn_err *err) {
     struct stat st;
-    char *text;
+    char *text = NULL;
     size_t size;
     json_t *notes = NULL;
-    if (!*part->mark || fstat(part->fd, &st) != 0 || st.st_size != part->size) return false;
-    if (qn_file_load(&text, &size, part->notes, MAX_NOTES, NULL)) return false;
-    const bool is_used = qn_json_parse(&notes, text, size, false, part->notes, NULL) == QN_OK &&
-                         use_notes(part, notes, cap);
-    json_decref(notes);
+    *is_used = false;
+    if (!*part->mark || fstat(part->fd, &st) != 0 || st.st_size != part->size) return QN_OK;
+    qn_status status = qn_file_load(&text, &size, part->notes, MAX_NOTES, NULL);
+    if (!status) status = qn_json_parse(&notes, text, size, false, part->notes, NULL);
     qn_free(text);
-    if (!is_used) part->n = 0;
-    return is_used;
+    if (status) return status == QN_MEMORY ? QN_NOMEM(err, part->notes) : QN_OK;
+    status = use_notes(is_used, part, notes, cap, err);
+    json_decref(notes);
+    return status;
 }
 
 static json_t *to_json(const qn_partial *part) {
@@ -150,10 +155,12 @@ static qn_status lock(const qn_partial *part, qn_err *err) {
 
 static qn_status set_up(qn_partial *part, qn_err *err) {
     size_t cap = 0;
+    bool is_used;
     part->fd = open(part->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (part->fd < 0) return fail(part->path, "write", err);
     QN_TRY(lock(part, err));
-    if (read_notes(part, &cap)) return QN_OK;
+    QN_TRY(read_notes(&is_used, part, &cap, err));
+    if (is_used) return QN_OK;
     if (ftruncate(part->fd, 0) != 0 || ftruncate(part->fd, part->size) != 0)
         return fail(part->path, "make room", err);
     return add_range(part, &cap, 0, part->size) ? QN_OK : QN_NOMEM(err, part->path);

@@ -95,7 +95,8 @@ static qn_status remove_parts(remover *r, const char *path, qn_err *err) {
 // All files of a checkpoint's folder; not folders in it.
 static qn_status remove_checkpoint(remover *r, const char *folder, qn_err *err) {
     qn_names names;
-    QN_TRY(qn_names_read(&names, folder, err));
+    qn_stock own = {0}; // which counts the folders that are read
+    QN_TRY(qn_names_read(&names, &own, folder, err));
     qn_status status = QN_OK;
     for (size_t i = 0; i < names.n && !status; i++) {
         struct stat st;

@@ -10,6 +10,7 @@
 #include "hub/stock_int.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,10 +38,12 @@ void qn_names_deinit(qn_names *names) {
     *names = (qn_names){0};
 }
 
-qn_status qn_names_read(qn_names *out, const char *folder, qn_err *err) {
+qn_status qn_names_read(qn_names *out, qn_stock *stock, const char *folder, qn_err *err) {
     qn_names names = {0};
-    DIR *dir = opendir(folder);
-    qn_status status = QN_OK;
+    const bool is_enough = stock->n_folders++ >= QN_STOCK_FOLDERS;
+    DIR *dir = is_enough ? NULL : opendir(folder);
+    qn_status status =
+        !is_enough && !dir && errno == ENOMEM ? QN_NOMEM(err, "names of files") : QN_OK;
     for (const struct dirent *e; dir && !status && (e = readdir(dir));) {
         void *items = names.items;
         if (*e->d_name == '.' || names.n == QN_STOCK_MOST) continue;
@@ -72,7 +75,8 @@ void qn_stocked_deinit(qn_stocked *m) {
 
 qn_status qn_stock_add(qn_stock *stock, qn_stocked *model, qn_err *err) {
     void *items = stock->items;
-    if (!model->name || !model->path || stock->n == QN_STOCK_MOST ||
+    if (!model->name || !model->path || (model->keeper != QN_KEEPER_OLLAMA && !model->stem) ||
+        stock->n == QN_STOCK_MOST ||
         !qn_grow(&items, &stock->cap, stock->n + 1, sizeof *stock->items)) {
         const bool is_full = stock->n == QN_STOCK_MOST;
         qn_stocked_deinit(model);
@@ -104,6 +108,7 @@ typedef struct walk {
     const char *path;  // of the folder that is looked at
     const char *below; // the same below folder->path; "" at first
     qn_names names;    // in it
+    const char *tower; // for its models; NULL: none
 } walk;
 
 static char *join_text(const char *a, size_t n, const char *between, const char *b) {
@@ -124,53 +129,50 @@ static bool find_repo(char **out, const walk *w) {
     return n == 0 || (*out = strndup(w->below, n)) != NULL;
 }
 
-// Of one folder: 16 bits before others.
-static char *find_tower_in(const walk *w) {
+// A tower in the folder (owned), 16 bits before others; NULL: none.
+static qn_status find_tower(char **out, const walk *w, qn_err *err) {
     static const char *const liked[] = {"F16", "BF16", "Q8_0", NULL};
+    *out = NULL;
     for (size_t k = 0; k < sizeof liked / sizeof *liked; k++) {
         for (size_t i = 0; i < w->names.n; i++) {
             int64_t bytes, modified;
             const char *name = w->names.items[i];
             if (!qn_name_is_tower(name) || !qn_name_is_gguf(name)) continue;
             if (liked[k] && !qn_name_has_type(name, liked[k])) continue;
-            char *path = qn_path_join(w->path, name);
-            if (path && qn_stock_is_inside(path, w->folder->root, &bytes, &modified)) return path;
-            qn_free(path);
+            *out = qn_path_join(w->path, name);
+            if (!*out) return QN_NOMEM(err, "a path");
+            if (qn_stock_is_inside(*out, w->folder->root, &bytes, &modified)) return QN_OK;
+            qn_free(*out);
+            *out = NULL;
         }
     }
-    return NULL;
-}
-
-// The tower of a repository lies beside the model, or where the folders of its types are.
-static char *find_tower(const walk *w) {
-    char *path = NULL;
-    for (; w && !path; w = w->above) {
-        if (w->folder->repo || strchr(w->below, '/')) path = find_tower_in(w);
-    }
-    return path;
+    return QN_OK;
 }
 
 static bool has_name(const qn_names *names, const char *name) {
     return names->n && bsearch(&name, names->items, names->n, sizeof *names->items, by_text);
 }
 
-// Bytes of all parts of a set; false: one is not there.
-static bool add_parts(qn_stocked *m, const walk *w, const char *name, const qn_split_name *s) {
-    char *path = NULL, end[QN_SPLIT_END];
-    bool is_whole = true;
-    for (int i = 2; i <= s->of && is_whole; i++) {
+// Bytes of all parts of a set, of which the first is counted; false: one is not there.
+static qn_status add_parts(bool *is_whole, qn_stocked *m, const walk *w, const char *name,
+                           const qn_split_name *s, qn_err *err) {
+    char end[QN_SPLIT_END];
+    *is_whole = true;
+    for (int i = 2; i <= s->of && *is_whole; i++) {
         int64_t bytes = 0, modified;
         qn_split_name_end(end, i, s->of);
         char *part = join_text(name, s->stem, "", end);
-        path = part ? qn_path_join(w->path, part) : NULL;
-        is_whole = path && has_name(&w->names, part) &&
-                   qn_stock_is_inside(path, w->folder->root, &bytes, &modified);
+        char *path = part ? qn_path_join(w->path, part) : NULL;
+        const bool has_path = path != NULL;
+        *is_whole = path && has_name(&w->names, part) &&
+                    qn_stock_is_inside(path, w->folder->root, &bytes, &modified);
         qn_free(part);
         qn_free(path);
+        if (!has_path) return QN_NOMEM(err, "a path");
         m->bytes += bytes;
         m->n_files++;
     }
-    return is_whole;
+    return QN_OK;
 }
 
 static char *name_of(const qn_stocked *m, const char *name) {
@@ -183,42 +185,56 @@ static char *name_of(const qn_stocked *m, const char *name) {
     return all;
 }
 
-static qn_status add_gguf(const walk *w, const char *name, qn_err *err) {
+// Everything about a model but its place in the list.
+static qn_status describe(bool *is_model, qn_stocked *m, const walk *w, const char *name,
+                          qn_err *err) {
     const qn_split_name s = qn_split_name_read(name);
+    m->path = qn_path_join(w->path, name);
+    m->stem = strndup(name, s.stem);
+    if (!m->path || !m->stem || !find_repo(&m->repo, w)) return QN_NOMEM(err, "a model");
+    *is_model = qn_stock_is_inside(m->path, w->folder->root, &m->bytes, &m->modified);
+    if (*is_model) QN_TRY(add_parts(is_model, m, w, name, &s, err));
+    m->name = name_of(m, name);
+    m->tower = w->tower ? strdup(w->tower) : NULL;
+    return m->name && (m->tower || !w->tower) ? QN_OK : QN_NOMEM(err, "a model");
+}
+
+static qn_status add_gguf(const walk *w, const char *name, qn_err *err) {
     qn_stocked m = {.keeper = w->folder->keeper, .n_files = 1};
-    if (!qn_name_is_gguf(name) || qn_name_is_tower(name) || s.part > 1) return QN_OK;
-    m.path = qn_path_join(w->path, name);
-    m.stem = strndup(name, s.stem);
-    const bool is_fine = m.path && m.stem && find_repo(&m.repo, w);
-    if (is_fine && (!qn_stock_is_inside(m.path, w->folder->root, &m.bytes, &m.modified) ||
-                    !add_parts(&m, w, name, &s))) {
-        qn_stocked_deinit(&m);
+    bool is_model = false;
+    if (!qn_name_is_gguf(name) || qn_name_is_tower(name) || qn_split_name_read(name).part > 1)
         return QN_OK;
+    const qn_status status = describe(&is_model, &m, w, name, err);
+    if (!status && is_model) return qn_stock_add(w->stock, &m, err);
+    qn_stocked_deinit(&m);
+    return status;
+}
+
+static qn_status add_checkpoint_file(bool *has_weights, qn_stocked *m, const walk *w,
+                                     const char *name, qn_err *err) {
+    int64_t bytes, modified;
+    char *path = qn_path_join(w->path, name);
+    if (!path) return QN_NOMEM(err, "a path");
+    if (qn_stock_is_inside(path, w->folder->root, &bytes, &modified)) {
+        m->bytes += bytes;
+        m->modified = qn_max(m->modified, modified);
+        m->n_files++;
+        *has_weights = *has_weights || qn_name_ends(name, ".safetensors");
     }
-    if (is_fine) m.name = name_of(&m, name);
-    if (is_fine) m.tower = find_tower(w);
-    return qn_stock_add(w->stock, &m, err);
+    qn_free(path);
+    return QN_OK;
 }
 
 // config.json and safetensors are one model.
 static qn_status add_checkpoint(const walk *w, qn_err *err) {
-    qn_stocked m = {.keeper = w->folder->keeper, .is_folder = true, .path = strdup(w->path)};
+    qn_stocked m = {.keeper = w->folder->keeper, .is_folder = true};
     bool has_weights = false;
-    for (size_t i = 0; i < w->names.n; i++) {
-        int64_t bytes, modified;
-        char *path = qn_path_join(w->path, w->names.items[i]);
-        if (path && qn_stock_is_inside(path, w->folder->root, &bytes, &modified)) {
-            m.bytes += bytes;
-            m.modified = qn_max(m.modified, modified);
-            m.n_files++;
-            has_weights = has_weights || qn_name_ends(path, ".safetensors");
-        }
-        qn_free(path);
-    }
-    if (!has_weights || !find_repo(&m.repo, w) || !m.repo) {
-        qn_stocked_deinit(&m);
-        return QN_OK;
-    }
+    for (size_t i = 0; i < w->names.n; i++)
+        QN_TRY(add_checkpoint_file(&has_weights, &m, w, w->names.items[i], err));
+    if (!has_weights) return QN_OK;
+    if (!find_repo(&m.repo, w)) return QN_NOMEM(err, "a model");
+    if (!m.repo) return QN_OK; // our folder itself
+    m.path = strdup(w->path);
     m.name = strdup(m.repo);
     m.stem = strdup(qn_path_name(m.repo));
     return qn_stock_add(w->stock, &m, err);
@@ -250,15 +266,20 @@ static qn_status add_unfinished(const walk *w, const char *name, qn_err *err) {
 static qn_status look_at(const walk *above, const char *name, int depth, qn_err *err);
 
 static qn_status look_in(walk *w, int depth, qn_err *err) {
-    QN_TRY(qn_names_read(&w->names, w->path, err));
-    qn_status status = QN_OK;
-    if (has_name(&w->names, "config.json")) status = add_checkpoint(w, err);
+    QN_TRY(qn_names_read(&w->names, w->stock, w->path, err));
+    // The tower of a repository lies beside the model, or where the folders of its types are.
+    const bool is_repo = w->folder->repo || strchr(w->below, '/');
+    char *own = NULL;
+    qn_status status = is_repo ? find_tower(&own, w, err) : QN_OK;
+    w->tower = own ? own : w->above ? w->above->tower : NULL;
+    if (!status && has_name(&w->names, "config.json")) status = add_checkpoint(w, err);
     for (size_t i = 0; i < w->names.n && !status; i++) {
         status = add_gguf(w, w->names.items[i], err);
         if (!status) status = add_unfinished(w, w->names.items[i], err);
         if (!status && depth > 0) status = look_at(w, w->names.items[i], depth - 1, err);
     }
     qn_names_deinit(&w->names);
+    qn_free(own);
     return status;
 }
 

@@ -45,6 +45,7 @@ typedef struct qn_stock {
     size_t n, cap;
     qn_unfinished *unfinished; // (n_unfinished) of ours
     size_t n_unfinished, cap_unfinished;
+    size_t n_folders; // that were looked into, of which there is a limit
 } qn_stock;
 
 // Folders that are not there, or cannot be read, have nothing.

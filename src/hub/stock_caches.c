@@ -9,6 +9,7 @@
 #include "hub/spec.h"
 #include "hub/stock_int.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,10 @@
 #include <sys/stat.h>
 
 // The folder itself with all links followed (owned: qn_free); NULL: it is not there.
-static char *real_folder(const char *path) { return realpath(path, NULL); }
+static qn_status real_folder(char **out, const char *path, qn_err *err) {
+    *out = realpath(path, NULL);
+    return *out || errno != ENOMEM ? QN_OK : QN_NOMEM(err, "a path");
+}
 
 // --- Hugging Face --------------------------------------------------------------------------------
 
@@ -28,7 +32,7 @@ static bool is_commit(const char *text, size_t n) {
 }
 
 // snapshots/COMMIT of refs/main, else the only one or the last by name (owned); NULL: none.
-static qn_status find_snapshot(char **out, const char *folder, qn_err *err) {
+static qn_status find_snapshot(char **out, qn_stock *stock, const char *folder, qn_err *err) {
     char *ref = qn_path_join(folder, "refs/main"), *snapshots = qn_path_join(folder, "snapshots");
     char *text = NULL;
     size_t size = 0;
@@ -36,11 +40,13 @@ static qn_status find_snapshot(char **out, const char *folder, qn_err *err) {
     const char *commit = NULL;
     qn_status status = ref && snapshots ? QN_OK : QN_NOMEM(err, "a path");
     *out = NULL;
-    if (!status && qn_file_load(&text, &size, ref, PATH_MAX, NULL) == QN_OK) {
+    const qn_status loaded = status ? status : qn_file_load(&text, &size, ref, PATH_MAX, NULL);
+    if (loaded == QN_MEMORY) status = QN_NOMEM(err, "a commit");
+    if (!loaded) {
         text[strcspn(text, "\r\n")] = 0;
         if (is_commit(text, strlen(text))) commit = text;
     }
-    if (!status && !commit) status = qn_names_read(&names, snapshots, err);
+    if (!status && !commit) status = qn_names_read(&names, stock, snapshots, err);
     if (!commit && names.n) commit = names.items[names.n - 1];
     if (!status && commit) *out = qn_path_join(snapshots, commit);
     if (!status && commit && !*out) status = QN_NOMEM(err, "a path");
@@ -52,26 +58,28 @@ static qn_status find_snapshot(char **out, const char *folder, qn_err *err) {
 }
 
 // "models--OWNER--REPO" -> "OWNER/REPO" (owned); NULL: it is something else.
-static char *repo_of_folder(const char *name) {
+static qn_status repo_of_folder(char **out, const char *name, qn_err *err) {
     static const char before[] = "models--";
-    if (strncmp(name, before, sizeof before - 1) != 0) return NULL;
+    *out = NULL;
+    if (strncmp(name, before, sizeof before - 1) != 0) return QN_OK;
     name += sizeof before - 1;
     const char *between = strstr(name, "--");
     const size_t owner = between ? (size_t)(between - name) : strlen(name);
     const char *repo = between ? between + 2 : NULL;
-    if (!qn_hub_name_is_plain(name, owner)) return NULL;
-    if (repo && !qn_hub_name_is_plain(repo, strlen(repo))) return NULL;
+    if (!qn_hub_name_is_plain(name, owner)) return QN_OK;
+    if (repo && !qn_hub_name_is_plain(repo, strlen(repo))) return QN_OK;
     qn_buf text = {0};
-    char *out = NULL;
     qn_buf_printf(&text, "%.*s%s%s", (int)owner, name, repo ? "/" : "", repo ? repo : "");
-    return qn_buf_take(&out, &text, NULL) ? NULL : out;
+    return qn_buf_take(out, &text, err);
 }
 
 static qn_status add_hf_repo(qn_stock *stock, const char *folder, const char *root,
                              const char *name, qn_err *err) {
-    char *repo = repo_of_folder(name), *path = repo ? qn_path_join(folder, name) : NULL;
-    char *snapshot = NULL;
-    qn_status status = path ? find_snapshot(&snapshot, path, err) : QN_OK;
+    char *repo, *snapshot = NULL;
+    QN_TRY(repo_of_folder(&repo, name, err));
+    if (!repo) return QN_OK;
+    char *path = qn_path_join(folder, name);
+    qn_status status = path ? find_snapshot(&snapshot, stock, path, err) : QN_NOMEM(err, "a path");
     if (!status && snapshot) {
         const qn_stock_folder at = {
             .keeper = QN_KEEPER_HF, .path = snapshot, .repo = repo, .root = root};
@@ -84,10 +92,11 @@ static qn_status add_hf_repo(qn_stock *stock, const char *folder, const char *ro
 }
 
 qn_status qn_stock_add_hf(qn_stock *stock, const char *folder, qn_err *err) {
-    char *root = real_folder(folder);
+    char *root;
     qn_names names = {0};
+    QN_TRY(real_folder(&root, folder, err));
     if (!root) return QN_OK;
-    qn_status status = qn_names_read(&names, folder, err);
+    qn_status status = qn_names_read(&names, stock, folder, err);
     for (size_t i = 0; i < names.n && !status; i++)
         status = add_hf_repo(stock, folder, root, names.items[i], err);
     qn_names_deinit(&names);
@@ -100,65 +109,76 @@ qn_status qn_stock_add_hf(qn_stock *stock, const char *folder, qn_err *err) {
 enum { MAX_NOTES = 64 << 10, MAX_MANIFEST = 1 << 20 };
 
 // A small JSON object; NULL: there is none, or it is something else.
-static json_t *load_json(const char *path, int64_t max) {
+static qn_status load_json(json_t **out, const char *path, int64_t max, qn_err *err) {
     char *text;
     size_t size;
-    json_t *value = NULL;
-    if (qn_file_load(&text, &size, path, max, NULL)) return NULL;
-    if (qn_json_parse(&value, text, size, false, path, NULL)) value = NULL;
-    qn_free(text);
-    return value;
+    *out = NULL;
+    qn_status status = qn_file_load(&text, &size, path, max, NULL);
+    if (!status) {
+        status = qn_json_parse(out, text, size, false, path, NULL);
+        qn_free(text);
+    }
+    if (status) *out = NULL;
+    return status == QN_MEMORY ? QN_NOMEM(err, path) : QN_OK;
 }
 
 // The repository and the file that "FILE.gguf.json" says; all NULL: it does not.
-static void read_origin(qn_spec *out, const char *path) {
+static qn_status read_origin(qn_spec *out, const char *path, qn_err *err) {
     qn_buf notes = {0};
+    json_t *origin = NULL;
     qn_buf_printf(&notes, "%s.json", path);
-    json_t *origin = notes.failed ? NULL : load_json(notes.data, MAX_NOTES);
+    qn_status status =
+        notes.failed ? QN_NOMEM(err, "a path") : load_json(&origin, notes.data, MAX_NOTES, err);
     const char *url = json_string_value(json_object_get(origin, "url"));
     *out = (qn_spec){0};
-    if (url && qn_spec_parse(out, url, "https://huggingface.co", NULL)) *out = (qn_spec){0};
+    if (!status && url && qn_spec_parse(out, url, "https://huggingface.co", NULL) == QN_MEMORY)
+        status = QN_NOMEM(err, "a name");
     json_decref(origin);
     qn_buf_deinit(&notes);
+    return status;
 }
 
 // "OWNER/REPO:TYPE" where that is known, else the file's name.
-static void name_llama(qn_stocked *m, const qn_spec *spec) {
+static qn_status name_llama(qn_stocked *m, const qn_spec *spec, qn_err *err) {
     const char *own = spec->which ? qn_path_name(spec->which) : qn_path_name(m->path);
-    const qn_str type = qn_name_type(own);
+    const qn_str type = qn_name_type(own), label = type.size ? type : qn_str_of(own);
     qn_buf name = {0}, repo = {0};
     m->stem = strndup(own, qn_split_name_read(own).stem);
-    if (spec->repo) {
-        qn_buf_printf(&repo, "%s/%s", spec->owner, spec->repo);
-        qn_buf_printf(&name, "%s/%s:%.*s", spec->owner, spec->repo,
-                      (int)(type.size ? type.size : strlen(own)), type.size ? type.data : own);
-        (void)!qn_buf_take(&m->repo, &repo, NULL);
-    } else if (m->stem) {
-        qn_buf_text(&name, m->stem);
-    }
-    if (name.size == 0 || qn_buf_take(&m->name, &name, NULL)) m->name = NULL;
+    if (!m->stem) return QN_NOMEM(err, "a name");
+    if (!spec->repo) return (m->name = strdup(m->stem)) ? QN_OK : QN_NOMEM(err, "a name");
+    qn_buf_printf(&repo, "%s/%s", spec->owner, spec->repo);
+    qn_buf_printf(&name, "%s/%s:%.*s", spec->owner, spec->repo, (int)label.size, label.data);
+    const qn_status status = qn_buf_take(&m->repo, &repo, err);
+    if (!status) return qn_buf_take(&m->name, &name, err);
     qn_buf_deinit(&name);
-    qn_buf_deinit(&repo);
+    return status;
 }
 
-// The tower of the same repository, whose files begin with the same words.
-static char *find_llama_tower(const qn_names *names, const char *folder, const char *root,
-                              const qn_spec *spec) {
+// A folder of files of many repositories.
+typedef struct llama {
+    qn_stock *stock;
+    const char *folder, *root;
+    qn_names names;
+} llama;
+
+// The tower of the same repository, whose files begin with the same words (owned); NULL: none.
+static qn_status find_llama_tower(char **out, const llama *l, const qn_spec *spec, qn_err *err) {
     qn_buf begin = {0};
-    char *found = NULL;
-    if (!spec->repo) return NULL;
+    if (!spec->repo) return QN_OK;
     qn_buf_printf(&begin, "%s_%s_mmproj", spec->owner, spec->repo);
-    for (size_t i = 0; i < names->n && !begin.failed && !found; i++) {
+    qn_status status = begin.failed ? QN_NOMEM(err, "a name") : QN_OK;
+    for (size_t i = 0; i < l->names.n && !status && !*out; i++) {
         int64_t bytes, modified;
-        const char *name = names->items[i];
+        const char *name = l->names.items[i];
         if (strncasecmp(name, begin.data, begin.size) != 0 || !qn_name_is_gguf(name)) continue;
-        found = qn_path_join(folder, name);
-        if (found && qn_stock_is_inside(found, root, &bytes, &modified)) continue;
-        qn_free(found);
-        found = NULL;
+        *out = qn_path_join(l->folder, name);
+        if (!*out) status = QN_NOMEM(err, "a path");
+        if (!*out || qn_stock_is_inside(*out, l->root, &bytes, &modified)) continue;
+        qn_free(*out);
+        *out = NULL;
     }
     qn_buf_deinit(&begin);
-    return found;
+    return status;
 }
 
 static bool is_llama_model(const char *name) {
@@ -166,34 +186,35 @@ static bool is_llama_model(const char *name) {
            qn_split_name_read(name).part <= 1;
 }
 
-static qn_status add_llama_file(qn_stock *stock, const qn_names *names, const char *folder,
-                                const char *root, const char *name, qn_err *err) {
-    qn_spec spec;
-    qn_stocked m = {.keeper = QN_KEEPER_LLAMA, .n_files = 1, .path = qn_path_join(folder, name)};
+static qn_status add_llama_file(const llama *l, const char *name, qn_err *err) {
+    qn_spec spec = {0};
+    qn_stocked m = {.keeper = QN_KEEPER_LLAMA, .path = qn_path_join(l->folder, name)};
     if (!m.path) return QN_NOMEM(err, "a path");
-    if (!qn_stock_is_inside(m.path, root, &m.bytes, &m.modified)) {
+    if (!qn_stock_is_inside(m.path, l->root, &m.bytes, &m.modified)) {
         qn_stocked_deinit(&m);
         return QN_OK;
     }
-    const qn_split_name s = qn_split_name_read(name);
-    m.n_files = s.of ? s.of : 1;
-    read_origin(&spec, m.path);
-    name_llama(&m, &spec);
-    m.tower = find_llama_tower(names, folder, root, &spec);
+    const int of = qn_split_name_read(name).of;
+    m.n_files = of ? of : 1;
+    qn_status status = read_origin(&spec, m.path, err);
+    if (!status) status = name_llama(&m, &spec, err);
+    if (!status) status = find_llama_tower(&m.tower, l, &spec, err);
     qn_spec_deinit(&spec);
-    return qn_stock_add(stock, &m, err);
+    if (!status) return qn_stock_add(l->stock, &m, err);
+    qn_stocked_deinit(&m);
+    return status;
 }
 
 qn_status qn_stock_add_llama(qn_stock *stock, const char *folder, qn_err *err) {
-    char *root = real_folder(folder);
-    qn_names names = {0};
+    char *root;
+    QN_TRY(real_folder(&root, folder, err));
     if (!root) return QN_OK;
-    qn_status status = qn_names_read(&names, folder, err);
-    for (size_t i = 0; i < names.n && !status; i++) {
-        if (is_llama_model(names.items[i]))
-            status = add_llama_file(stock, &names, folder, root, names.items[i], err);
+    llama l = {.stock = stock, .folder = folder, .root = root};
+    qn_status status = qn_names_read(&l.names, stock, folder, err);
+    for (size_t i = 0; i < l.names.n && !status; i++) {
+        if (is_llama_model(l.names.items[i])) status = add_llama_file(&l, l.names.items[i], err);
     }
-    qn_names_deinit(&names);
+    qn_names_deinit(&l.names);
     qn_free(root);
     return status;
 }
@@ -206,34 +227,42 @@ typedef struct ollama {
     const char *parts[4]; // HOST, NAMESPACE, NAME, TAG
 } ollama;
 
-// The file of a layer of that kind (owned), as large as the manifest says; NULL: there is none.
-static char *find_layer(const ollama *o, const json_t *manifest, const char *kind, int64_t *bytes,
-                        int64_t *modified) {
+// The file of a layer, as large as the manifest says it is (owned); NULL: there is none.
+static qn_status layer_file(char **out, const ollama *o, const json_t *layer, int64_t *bytes,
+                            int64_t *modified, qn_err *err) {
     static const char before[] = "sha256:";
     enum { HEX = 64 };
+    const char *digest = json_string_value(json_object_get(layer, "digest"));
+    qn_buf path = {0};
+    *out = NULL;
+    if (!digest || strncmp(digest, before, sizeof before - 1) != 0) return QN_OK;
+    digest += sizeof before - 1;
+    if (strlen(digest) != HEX || strspn(digest, "0123456789abcdef") != HEX) return QN_OK;
+    qn_buf_printf(&path, "%s/blobs/sha256-%s", o->folder, digest);
+    QN_TRY(qn_buf_take(out, &path, err));
+    if (qn_stock_is_inside(*out, o->root, bytes, modified) &&
+        json_integer_value(json_object_get(layer, "size")) == *bytes)
+        return QN_OK;
+    qn_free(*out);
+    *out = NULL;
+    return QN_OK;
+}
+
+// The first layer of that kind that has a file.
+static qn_status find_layer(char **out, const ollama *o, const json_t *manifest, const char *kind,
+                            int64_t *bytes, int64_t *modified, qn_err *err) {
     const json_t *layers = json_object_get(manifest, "layers");
-    for (size_t i = 0; i < json_array_size(layers); i++) {
+    for (size_t i = 0; i < json_array_size(layers) && !*out; i++) {
         const json_t *layer = json_array_get(layers, i);
         const char *type = json_string_value(json_object_get(layer, "mediaType"));
-        const char *digest = json_string_value(json_object_get(layer, "digest"));
-        qn_buf path = {0};
-        char *out = NULL;
-        if (!type || strcmp(type, kind) != 0 || !digest) continue;
-        if (strncmp(digest, before, sizeof before - 1) != 0) continue;
-        digest += sizeof before - 1;
-        if (strlen(digest) != HEX || strspn(digest, "0123456789abcdef") != HEX) continue;
-        qn_buf_printf(&path, "%s/blobs/sha256-%s", o->folder, digest);
-        if (qn_buf_take(&out, &path, NULL)) return NULL;
-        if (qn_stock_is_inside(out, o->root, bytes, modified) &&
-            json_integer_value(json_object_get(layer, "size")) == *bytes)
-            return out;
-        qn_free(out);
+        if (type && strcmp(type, kind) == 0)
+            QN_TRY(layer_file(out, o, layer, bytes, modified, err));
     }
-    return NULL;
+    return QN_OK;
 }
 
 // NAME:TAG as people type it there; what is from the hub has the hub's names.
-static void name_ollama(qn_stocked *m, const ollama *o) {
+static qn_status name_ollama(qn_stocked *m, const ollama *o, qn_err *err) {
     const char *host = o->parts[0], *space = o->parts[1];
     const bool is_usual = strcmp(host, "registry.ollama.ai") == 0;
     const bool is_hub = strcmp(host, "hf.co") == 0 || strcmp(host, "huggingface.co") == 0;
@@ -241,34 +270,39 @@ static void name_ollama(qn_stocked *m, const ollama *o) {
     if (!is_usual && !is_hub) qn_buf_printf(&repo, "%s/", host);
     if (!is_usual || strcmp(space, "library") != 0) qn_buf_printf(&repo, "%s/", space);
     qn_buf_text(&repo, o->parts[2]);
-    if (!repo.failed) qn_buf_printf(&name, "%s:%s", repo.data, o->parts[3]);
-    if (qn_buf_take(&m->repo, &repo, NULL)) m->repo = NULL;
-    if (name.size == 0 || qn_buf_take(&m->name, &name, NULL)) m->name = NULL;
-    qn_buf_deinit(&repo);
-    qn_buf_deinit(&name);
+    QN_TRY(qn_buf_take(&m->repo, &repo, err));
+    qn_buf_printf(&name, "%s:%s", m->repo, o->parts[3]);
+    return qn_buf_take(&m->name, &name, err);
+}
+
+static qn_status describe(qn_stocked *m, const ollama *o, const json_t *manifest, qn_err *err) {
+    int64_t bytes, modified;
+    QN_TRY(find_layer(&m->path, o, manifest, "application/vnd.ollama.image.model", &m->bytes,
+                      &m->modified, err));
+    if (!m->path) return QN_OK;
+    QN_TRY(find_layer(&m->tower, o, manifest, "application/vnd.ollama.image.projector", &bytes,
+                      &modified, err));
+    return name_ollama(m, o, err);
 }
 
 static qn_status add_manifest(const ollama *o, const char *path, qn_err *err) {
     int64_t bytes, modified;
+    json_t *manifest;
     qn_stocked m = {.keeper = QN_KEEPER_OLLAMA, .n_files = 1};
     if (!qn_stock_is_inside(path, o->root, &bytes, &modified)) return QN_OK;
-    json_t *manifest = load_json(path, MAX_MANIFEST);
-    m.path = find_layer(o, manifest, "application/vnd.ollama.image.model", &m.bytes, &m.modified);
-    if (!m.path) {
-        json_decref(manifest);
-        return QN_OK;
-    }
-    m.tower = find_layer(o, manifest, "application/vnd.ollama.image.projector", &bytes, &modified);
+    QN_TRY(load_json(&manifest, path, MAX_MANIFEST, err));
+    const qn_status status = describe(&m, o, manifest, err);
     json_decref(manifest);
-    name_ollama(&m, o);
-    return qn_stock_add(o->stock, &m, err);
+    if (!status && m.path) return qn_stock_add(o->stock, &m, err);
+    qn_stocked_deinit(&m);
+    return status;
 }
 
 // manifests/HOST/NAMESPACE/NAME/TAG: a level of them.
 static qn_status look_in(ollama *o, const char *path, size_t level, qn_err *err) {
     qn_names names;
     enum { LEVELS = sizeof o->parts / sizeof *o->parts };
-    QN_TRY(qn_names_read(&names, path, err));
+    QN_TRY(qn_names_read(&names, o->stock, path, err));
     qn_status status = QN_OK;
     for (size_t i = 0; i < names.n && !status; i++) {
         char *below = qn_path_join(path, names.items[i]);
@@ -287,9 +321,12 @@ static qn_status look_in(ollama *o, const char *path, size_t level, qn_err *err)
 }
 
 qn_status qn_stock_add_ollama(qn_stock *stock, const char *folder, qn_err *err) {
-    char *root = real_folder(folder), *manifests = qn_path_join(folder, "manifests");
+    char *root;
+    QN_TRY(real_folder(&root, folder, err));
+    if (!root) return QN_OK;
+    char *manifests = qn_path_join(folder, "manifests");
     ollama o = {.stock = stock, .folder = folder, .root = root};
-    const qn_status status = root && manifests ? look_in(&o, manifests, 0, err) : QN_OK;
+    const qn_status status = manifests ? look_in(&o, manifests, 0, err) : QN_NOMEM(err, "a path");
     qn_free(root);
     qn_free(manifests);
     return status;

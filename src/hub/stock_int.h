@@ -4,14 +4,19 @@
 
 #include "hub/stock.h"
 
-enum { QN_STOCK_MOST = 20000, QN_STOCK_DEPTH = 5 };
+enum {
+    QN_STOCK_MOST = 5000,     // models, and names in a folder
+    QN_STOCK_FOLDERS = 20000, // of all programs
+    QN_STOCK_DEPTH = 5        // of folders in a folder of models
+};
 
-// Names in a folder, without hidden ones, sorted; `{0}` if it cannot be read.
+// Names in a folder, without hidden ones, sorted; none if it cannot be read, or too many were.
 typedef struct qn_names {
     char **items;
     size_t n, cap;
 } qn_names;
-QN_MUST_CHECK qn_status qn_names_read(qn_names *out, const char *folder, qn_err *err);
+QN_MUST_CHECK qn_status qn_names_read(qn_names *out, qn_stock *stock, const char *folder,
+                                      qn_err *err);
 void qn_names_deinit(qn_names *names);
 
 // A folder with models of one origin, and the folders in it.
