@@ -129,6 +129,17 @@ static void a_model_is_pulled_and_runs_by_its_name(void **state) {
     free(log);
 }
 
+// The file that the hub's own programs write says it, too.
+static void a_token_is_read_from_its_file(void **state) {
+    (void)state;
+    hub_shell("mkdir -p %s/hf && echo secret > %s/hf/token", cli_folder, cli_folder);
+    cli_result r = pull_of("token");
+    hub_shell("rm -r %s/hf", cli_folder);
+    hub_assert_done(&r);
+    cli_free(&r);
+    assert_draft("token");
+}
+
 static void names_are_taken_as_people_type_them(void **state) {
     (void)state;
     static const char *const names[] = {
@@ -170,6 +181,11 @@ static void an_address_is_pulled_too(void **state) {
     cli_free(&r);
     r = CLI_RUN("tokenize", "draft-q8", "Hello");
     cli_assert_done(&r);
+    cli_free(&r);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/nosize/%s/%s", hub_store_port, DRAFT_REPO,
+             DRAFT_FILE);
+    r = CLI_RUN("pull", url);
+    hub_assert_fails(&r, "does not say how large the file is");
     cli_free(&r);
     snprintf(url, sizeof url, "http://127.0.0.1:%d/plain/Split/Q8_0/Big-Q8_0-00002-of-00003.gguf",
              hub_store_port);
@@ -285,8 +301,8 @@ static void what_cannot_run_is_refused_before_it_is_there(void **state) {
 // What they do wrong can be borne.
 static void odd_servers_are_borne(void **state) {
     (void)state;
-    static const char *const owners[] = {"cut",   "noranges", "cutplain", "expire",
-                                         "flaky", "busy",     "paged",    "escape"};
+    static const char *const owners[] = {"cut",  "noranges", "cutplain", "expire", "flaky",
+                                         "busy", "paged",    "escape",   "nosize"};
     for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
         cli_result r = pull_of(owners[i]);
         hub_assert_done(&r);
@@ -310,9 +326,8 @@ static void wrong_servers_are_refused(void **state) {
         {"corrupt", "it is not kept", false},
         {"badsum", "want 5555555555555555555555555555555555555555555555555555555555555555", false},
         {"badsize", "has 2922112 bytes, want 2922119", false},
-        {"nosize", "does not say how large", false},
         {"huge", "GiB are free", false},
-        {"private", "status 401: it is not there, or private: HF_TOKEN", false},
+        {"private", "status 401: it is not there, or not for everybody: HF_TOKEN", false},
         {"token", "status 401", false},
         {"gated", "accept its terms", false},
         {"later", "try again in 100000 s", false},
@@ -488,6 +503,7 @@ int main(void) {
     static screen terminal;
     const struct CMUnitTest tests[] = {
         CASE(a_model_is_pulled_and_runs_by_its_name),
+        CASE(a_token_is_read_from_its_file),
         CASE(names_are_taken_as_people_type_them),
         CASE(an_address_is_pulled_too),
         CASE(types_are_chosen_as_the_hub_does),

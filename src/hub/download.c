@@ -46,14 +46,15 @@ static qn_status check_magic(const qn_web_reply *reply, const char *path, const 
 }
 
 static qn_status read_offer(qn_offered *out, qn_web_reply *reply, const char *url, const char *path,
-                            qn_err *err) {
+                            int64_t known, qn_err *err) {
     char shown[200];
     const qn_web_head *h = &reply->head;
     qn_web_shown(shown, url);
     if (h->status != 200 && h->status != 206)
         return qn_web_refused(h, qn_path_name(path), reply->url, err);
     const bool has_ranges = h->status == 206 && h->first == 0;
-    const int64_t size = has_ranges ? h->total : h->length;
+    const int64_t said = has_ranges ? h->total : h->status == 200 ? h->length : -1;
+    const int64_t size = said < 0 ? known : said;
     if (size < 1)
         return QN_FAIL(err, IO, "%s: the server does not say how large the file is", shown);
     QN_TRY(check_magic(reply, path, shown, err));
@@ -65,11 +66,11 @@ static qn_status read_offer(qn_offered *out, qn_web_reply *reply, const char *ur
 }
 
 qn_status qn_offered_init(qn_offered *out, const qn_web *web, const char *url, const char *path,
-                          qn_err *err) {
+                          int64_t size, qn_err *err) {
     qn_web_reply reply;
     const qn_web_want want = {.n_bytes = MAGIC, .max = MAGIC};
     QN_TRY(qn_web_get(&reply, web, url, &want, err));
-    const qn_status status = read_offer(out, &reply, url, path, err);
+    const qn_status status = read_offer(out, &reply, url, path, size, err);
     qn_web_reply_deinit(&reply);
     return status;
 }
@@ -242,7 +243,7 @@ static qn_status start_all(run *r, qn_err *err) {
 // The address that the first one leads to now.
 static qn_status find_again(run *r, qn_err *err) {
     qn_offered offered;
-    QN_TRY(qn_offered_init(&offered, r->d->web, r->d->url, r->d->path, err));
+    QN_TRY(qn_offered_init(&offered, r->d->web, r->d->url, r->d->path, r->d->size, err));
     const bool is_same = *r->d->sha256 || strcmp(offered.etag, r->offered.etag) == 0;
     if (offered.size != r->part.size || offered.has_ranges != r->offered.has_ranges || !is_same) {
         qn_offered_deinit(&offered);
@@ -378,7 +379,7 @@ static qn_status fill(run *r, qn_err *err) {
 }
 
 static qn_status open_run(run *r, const qn_download *d, qn_err *err) {
-    QN_TRY(qn_offered_init(&r->offered, d->web, d->url, d->path, err));
+    QN_TRY(qn_offered_init(&r->offered, d->web, d->url, d->path, d->size, err));
     if (r->offered.size != d->size)
         return QN_FAIL(err, FORMAT, "%s: has %lld bytes, want %lld", d->url,
                        (long long)r->offered.size, (long long)d->size);

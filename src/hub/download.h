@@ -14,10 +14,10 @@ typedef struct qn_offered {
     bool has_ranges; // parts of it can be asked for
 } qn_offered;
 
-// Asks. A server that does not say the size, or answers with something else than a GGUF file where
-// the name of `path` is one, is an error.
+// Asks. A server that does not say the size, where nobody else said it (`size` 0), or that answers
+// with something else than a GGUF file where the name of `path` is one, is an error.
 QN_MUST_CHECK qn_status qn_offered_init(qn_offered *out, const qn_web *web, const char *url,
-                                        const char *path, qn_err *err);
+                                        const char *path, int64_t size, qn_err *err);
 void qn_offered_deinit(qn_offered *offered);
 
 typedef struct qn_download {

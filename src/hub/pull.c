@@ -136,7 +136,7 @@ static qn_status add_address(pull *p, char *url, const char *name, qn_err *err) 
     qn_offered offered = {0};
     qn_repo_file file = {0};
     if (!url) return QN_FAIL(err, ARGUMENT, "'%s': cannot tell where its other parts are", name);
-    const qn_status status = qn_offered_init(&offered, p->web, url, name, err);
+    const qn_status status = qn_offered_init(&offered, p->web, url, name, 0, err);
     if (status) {
         qn_free(url);
         return status;
