@@ -142,6 +142,31 @@ static void models_have_the_names_of_their_files(void **state) {
     serve_stop(&rig);
 }
 
+// Also those of folders inside, as `quern pull` keeps them; of two with one name, the first path.
+static void models_of_inner_folders_are_served(void **state) {
+    static const char *const made[] = {"o", "o/r", "z"};
+    static const char *const links[] = {"o/r/gamma.gguf", "z/gamma.gguf", "o/r/mmproj-x.gguf"};
+    char path[512];
+    serve_rig rig;
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, made[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    for (size_t i = 0; i < 3; i++) add_link(MODELS "/quern-mini-Q8_0.gguf", links[i]);
+    start(&rig, 0);
+    json_t *list = list_models(&rig);
+    assert_int_equal(json_array_size(json_object_get(list, "data")), 5);
+    assert_non_null(model_of(list, "gamma"));
+    json_decref(list);
+    serve_stop(&rig);
+    for (size_t i = 0; i < 3; i++) remove_name(links[i]);
+    for (size_t i = 3; i-- > 0;) {
+        snprintf(path, sizeof path, "%s/%s", folder, made[i]);
+        assert_int_equal(rmdir(path), 0);
+    }
+}
+
 // As Anthropic's clients expect it, if they say who they are.
 static void the_list_has_two_forms(void **state) {
     static const char header[] = "anthropic-version: 2023-06-01\r\n";
@@ -743,6 +768,7 @@ int main(void) {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         TEST(models_have_the_names_of_their_files),
+        TEST(models_of_inner_folders_are_served),
         TEST(a_model_is_opened_when_it_is_asked_for),
         TEST(unknown_names_are_told_the_known_ones),
         TEST(odd_names_are_made_plain),

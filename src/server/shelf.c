@@ -107,26 +107,41 @@ static bool add(qn_found **list, size_t *n, size_t *cap, const char *path,
     return f->name && f->path;
 }
 
+typedef struct shelf {
+    qn_found *list;
+    size_t n, cap;
+} shelf;
+
+// Models of a folder, and of those in it. False: no memory. What cannot be read has none.
+static bool look_in(shelf *s, const char *folder, int depth) {
+    DIR *dir = opendir(folder);
+    bool is_fine = true;
+    for (const struct dirent *at; dir && is_fine && (at = readdir(dir)) != NULL;) {
+        char path[1024];
+        struct stat info = {0};
+        const int size = snprintf(path, sizeof path, "%s/%s", folder, at->d_name);
+        if (size >= (int)sizeof path || *at->d_name == '.') continue;
+        if (is_model(path, at->d_name, &info))
+            is_fine = add(&s->list, &s->n, &s->cap, path, &info);
+        else if (depth > 0 && S_ISDIR(info.st_mode))
+            is_fine = look_in(s, path, depth - 1);
+    }
+    if (dir) closedir(dir);
+    return is_fine;
+}
+
 qn_status qn_shelf_list(qn_found **out, size_t *n_out, const char *folder, qn_err *err) {
+    enum { DEPTH = 3 }; // OWNER/REPO/TYPE, as 'quern pull' keeps them
+    shelf s = {0};
     DIR *dir = opendir(folder);
     if (!dir) return QN_FAIL(err, IO, "--models: cannot open '%s': %s", folder, strerror(errno));
-    qn_found *list = NULL;
-    size_t n = 0, cap = 0;
-    bool is_fine = true;
-    for (const struct dirent *at; is_fine && (at = readdir(dir)) != NULL;) {
-        char path[1024];
-        struct stat info;
-        const int size = snprintf(path, sizeof path, "%s/%s", folder, at->d_name);
-        if (size < (int)sizeof path && is_model(path, at->d_name, &info))
-            is_fine = add(&list, &n, &cap, path, &info);
-    }
     closedir(dir);
-    if (!is_fine) {
-        qn_found_destroy(list, n);
+    if (!look_in(&s, folder, DEPTH)) {
+        qn_found_destroy(s.list, s.n);
         return QN_NOMEM(err, "a list of models");
     }
-    if (n) qsort(list, n, sizeof *list, by_name);
-    *out = list;
-    *n_out = drop_doubles(list, n);
+    if (s.n) qsort(s.list, s.n, sizeof *s.list, by_name);
+    *out = s.list;
+    *n_out = drop_doubles(s.list, s.n);
     return QN_OK;
 }
