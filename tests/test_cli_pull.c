@@ -140,6 +140,28 @@ static void a_token_is_read_from_its_file(void **state) {
     assert_draft("token");
 }
 
+// A file that was put there by hand is looked at, and left if it is the right one.
+static void what_is_there_is_not_pulled_again(void **state) {
+    (void)state;
+    hub_shell("mkdir -p %s/plain/%s && cp %s %s/plain/%s/%s", hub_models, DRAFT_REPO, DRAFT,
+              hub_models, DRAFT_REPO, DRAFT_FILE);
+    for (int i = 0; i < 2; i++) {
+        cli_result r = pull_of("plain");
+        hub_assert_done(&r);
+        hub_assert_says(r.out, "here already");
+        cli_free(&r);
+    }
+    // The same size, and another content.
+    hub_shell("cd %s/plain/%s && rm .quern-pull.json && printf x | dd of=%s bs=1 seek=100000 "
+              "conv=notrunc 2>/dev/null",
+              hub_models, DRAFT_REPO, DRAFT_FILE);
+    cli_result r = pull_of("plain");
+    hub_assert_done(&r);
+    assert_null(strstr(r.out, "here already"));
+    cli_free(&r);
+    assert_draft("plain");
+}
+
 static void names_are_taken_as_people_type_them(void **state) {
     (void)state;
     static const char *const names[] = {
@@ -187,12 +209,25 @@ static void an_address_is_pulled_too(void **state) {
     r = CLI_RUN("pull", url);
     hub_assert_fails(&r, "does not say how large the file is");
     cli_free(&r);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/changed/%s/%s", hub_store_port, DRAFT_REPO,
+             DRAFT_FILE);
+    hub_shell("sed -i 's/\"mark\": \"/&old/' %s/127.0.0.1/.quern-pull.json", hub_models);
+    r = CLI_RUN("pull", url); // of the same host, and of the same name
+    hub_assert_fails(&r, "came from another address");
+    cli_free(&r);
+    r = CLI_RUN("rm", "127.0.0.1/Draft-Q8_0");
+    cli_assert_done(&r);
+    cli_free(&r);
+    r = CLI_RUN("pull", url);
+    hub_assert_fails(&r, "the file has changed since the download began");
+    cli_free(&r);
     snprintf(url, sizeof url, "http://127.0.0.1:%d/plain/Split/Q8_0/Big-Q8_0-00002-of-00003.gguf",
              hub_store_port);
     r = CLI_RUN("pull", url);
     hub_assert_done(&r);
     cli_free(&r);
     assert_true(hub_is_there(model_path("127.0.0.1/Big-Q8_0-00001-of-00003.gguf")));
+    assert_false(hub_is_there(model_path("127.0.0.1/Draft-Q8_0.gguf.part")));
     assert_true(hub_is_there(model_path("127.0.0.1/Big-Q8_0-00003-of-00003.gguf")));
 }
 
@@ -322,7 +357,7 @@ static void wrong_servers_are_refused(void **state) {
         {"wrongrange", " of 2922112, want ", true},
         {"more", "bytes it was asked for", true},
         {"html", "is no GGUF file: it begins with '<!DO' and calls itself text/html", false},
-        {"changed", "has changed since the download began", false},
+        {"changed", "it is not kept", false},
         {"corrupt", "it is not kept", false},
         {"badsum", "want 5555555555555555555555555555555555555555555555555555555555555555", false},
         {"badsize", "has 2922112 bytes, want 2922119", false},
@@ -504,6 +539,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_model_is_pulled_and_runs_by_its_name),
         CASE(a_token_is_read_from_its_file),
+        CASE(what_is_there_is_not_pulled_again),
         CASE(names_are_taken_as_people_type_them),
         CASE(an_address_is_pulled_too),
         CASE(types_are_chosen_as_the_hub_does),

@@ -53,6 +53,31 @@ static int stop(process *p) {
     return end(p);
 }
 
+// --- names ---------------------------------------------------------------------------------------
+
+// The model is called by its file then.
+static void a_model_is_served_by_its_name(void **state) {
+    static const char *const args[] = {"bundled", NULL};
+    char folder[] = "/tmp/quern-serve-XXXXXX", path[128];
+    process p;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/bundled-one.gguf", folder);
+    assert_int_equal(symlink(MODELS "/quern-mini-Q8_0.gguf", path), 0);
+    setenv("QUERN_MODELS", folder, 1);
+    start(&p, args);
+    unsetenv("QUERN_MODELS");
+    json_t *a = post_json(&p.rig, CHAT,
+                          "{\"model\": \"bundled-one\", \"messages\": [{\"role\": \"user\", "
+                          "\"content\": \"What color is a lemon?\"}]}",
+                          200);
+    assert_string_equal(text_at(a, "choices.0.message.content"), "A lemon is yellow.");
+    json_decref(a);
+    assert_int_equal(stop(&p), 0);
+    unlink(path);
+    rmdir(folder);
+}
+
 // --- privileges ----------------------------------------------------------------------------------
 
 static void check_status(const char *path) {
@@ -215,9 +240,13 @@ static void what_is_not_safe_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(privileges_are_given_up),    cmocka_unit_test(term_lets_streams_end),
-        cmocka_unit_test(usr1_does_not_make_it_deaf), cmocka_unit_test(a_second_term_ends_them),
-        cmocka_unit_test(hup_reads_the_keys_again),   cmocka_unit_test(what_is_not_safe_is_refused),
+        cmocka_unit_test(a_model_is_served_by_its_name),
+        cmocka_unit_test(privileges_are_given_up),
+        cmocka_unit_test(term_lets_streams_end),
+        cmocka_unit_test(usr1_does_not_make_it_deaf),
+        cmocka_unit_test(a_second_term_ends_them),
+        cmocka_unit_test(hup_reads_the_keys_again),
+        cmocka_unit_test(what_is_not_safe_is_refused),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

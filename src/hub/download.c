@@ -202,9 +202,11 @@ static qn_gap *next_gap(const run *r) {
 static qn_status start(worker *w, qn_gap *s, qn_err *err) {
     run *r = w->run;
     const bool has_ranges = r->offered.has_ranges;
+    // A sum says more; and mirrors of one content may have etags of their own.
+    const bool needs_etag = has_ranges && !*r->d->sha256 && *r->offered.etag;
     const qn_web_part part = {.first = has_ranges ? s->done : -1,
                               .last = s->end - 1,
-                              .if_range = has_ranges && *r->offered.etag ? r->offered.etag : NULL,
+                              .if_range = needs_etag ? r->offered.etag : NULL,
                               .take = take_bytes,
                               .arg = w};
     if (!has_ranges) s->done = s->first; // from the beginning, as before

@@ -180,24 +180,39 @@ static qn_status find_at_address(pull *p, qn_err *err) {
 
 // --- what is there already -----------------------------------------------------------------------
 
-static bool has_sum(const target *t, const qn_pull_opts *o) {
-    char sum[QN_SHA256_TEXT];
-    const int fd = open(t->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    if (o->stage) o->stage(o->arg, "checking");
-    const qn_status status = qn_digest_file(sum, fd, t->size, t->path, o->progress, o->arg, NULL);
-    close(fd);
-    return !status && strcmp(sum, t->sha256) == 0;
+// Bytes of an address without what follows a '?', which may be a secret.
+static size_t plain_size(const char *url) { return strcspn(url, "?#"); }
+
+static qn_status remember(pull *p, const target *t, qn_err *err) {
+    json_t *row = json_object();
+    qn_json_put(&row, "size", json_integer(t->size));
+    qn_json_put(&row, "mark", json_string(t->mark));
+    qn_json_put(&row, "from", qn_json_string(t->url, plain_size(t->url)));
+    return row ? qn_ledger_set(&p->ledger, t->name, row, err) : QN_NOMEM(err, "a ledger");
 }
 
-// The ledger says which content a file has; without one, its sum does.
-static bool is_there(const pull *p, const target *t) {
+// A file that somebody put there: remembered if it is the right one.
+static qn_status check_sum(bool *is_right, pull *p, const target *t, qn_err *err) {
+    char sum[QN_SHA256_TEXT];
+    const qn_pull_opts *o = p->opts;
+    const int fd = open(t->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return QN_OK;
+    if (o->stage) o->stage(o->arg, "checking");
+    const qn_status status = qn_digest_file(sum, fd, t->size, t->path, o->progress, o->arg, err);
+    close(fd);
+    *is_right = !status && strcmp(sum, t->sha256) == 0;
+    return *is_right ? remember(p, t, err) : status;
+}
+
+// The ledger says which content a file has; without a row in it, its sum does.
+static qn_status look_for(bool *is_there, pull *p, const target *t, qn_err *err) {
     struct stat st;
-    if (stat(t->path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size != t->size) return false;
+    *is_there = false;
+    if (stat(t->path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size != t->size) return QN_OK;
     const json_t *row = qn_ledger_find(&p->ledger, t->name);
     const char *mark = json_string_value(json_object_get(row, "mark"));
-    if (mark && strcmp(mark, t->mark) == 0) return true;
-    return *t->sha256 && !row && has_sum(t, p->opts);
+    *is_there = mark && strcmp(mark, t->mark) == 0;
+    return row || !*t->sha256 ? QN_OK : check_sum(is_there, p, t, err);
 }
 
 // Of an earlier download, by the blocks that it has.
@@ -212,12 +227,24 @@ static int64_t unfinished_bytes(const target *t) {
     return bytes;
 }
 
-static void look_at_disk(pull *p) {
+// Files of one host have no names but their own.
+static qn_status check_origin(const pull *p, const target *t, qn_err *err) {
+    const json_t *row = qn_ledger_find(&p->ledger, t->name);
+    const char *from = json_string_value(json_object_get(row, "from"));
+    const size_t n = plain_size(t->url);
+    if (!p->spec.url || !from || (strlen(from) == n && strncmp(from, t->url, n) == 0)) return QN_OK;
+    return QN_FAIL(err, ARGUMENT, "%s: is there, and came from another address, %s; 'quern rm' it",
+                   t->path, from);
+}
+
+static qn_status look_at_disk(pull *p, qn_err *err) {
     for (size_t i = 0; i < p->n; i++) {
         target *t = &p->targets[i];
-        t->is_there = is_there(p, t);
+        QN_TRY(look_for(&t->is_there, p, t, err));
         t->there = t->is_there ? t->size : unfinished_bytes(t);
+        if (!t->is_there) QN_TRY(check_origin(p, t, err));
     }
+    return QN_OK;
 }
 
 static qn_status make_folder(const char *path, qn_err *err) {
@@ -262,14 +289,6 @@ static qn_status look(void *arg, int fd, int64_t there, int64_t size, qn_err *er
     const current *c = arg;
     const qn_pull_opts *o = c->p->opts;
     return o->look(o->arg, qn_path_name(c->t->name), fd, there, size, c->p->bytes, err);
-}
-
-static qn_status remember(pull *p, const target *t, qn_err *err) {
-    json_t *row = json_object();
-    qn_json_put(&row, "size", json_integer(t->size));
-    qn_json_put(&row, "mark", json_string(t->mark));
-    qn_json_put(&row, "from", json_string(t->url));
-    return row ? qn_ledger_set(&p->ledger, t->name, row, err) : QN_NOMEM(err, "a ledger");
 }
 
 static qn_status fetch(pull *p, const target *t, bool is_first, qn_err *err) {
@@ -339,7 +358,7 @@ static qn_status open_pull(pull *p, qn_err *err) {
 
 static qn_status run(pull *p, qn_pulled *out, qn_err *err) {
     QN_TRY(open_pull(p, err));
-    look_at_disk(p);
+    QN_TRY(look_at_disk(p, err));
     QN_TRY(check_room(p, err));
     QN_TRY(fetch_all(p, out, err));
     out->bytes = p->bytes;
@@ -361,12 +380,20 @@ static void close_pull(pull *p) {
     qn_free(p->token);
 }
 
+// Folders that were made for nothing.
+static void remove_empty(const pull *p) {
+    char *above = p->folder && rmdir(p->folder) == 0 ? qn_path_folder(p->folder) : NULL;
+    if (above && strlen(above) > strlen(p->opts->places->models)) (void)rmdir(above);
+    qn_free(above);
+}
+
 qn_status qn_pull(qn_pulled *out, const qn_pull_opts *opts, qn_err *err) {
     pull p = {.opts = opts, .endpoint = opts->places->endpoint};
     qn_pulled pulled = {0};
     if (!opts->places->models)
         return QN_FAIL(err, ARGUMENT, "no folder for models: neither QUERN_MODELS nor HOME is set");
     const qn_status status = run(&p, &pulled, err);
+    if (status) remove_empty(&p);
     close_pull(&p);
     if (status)
         qn_pulled_deinit(&pulled);

@@ -70,14 +70,14 @@ static qn_status follow(char **out, const char *from, const char *location, qn_e
     char *url = NULL;
     CURLU *address = curl_url();
     if (!address) return QN_NOMEM(err, "an address");
-    const bool is_read =
-        curl_url_set(address, CURLUPART_URL, from, 0) == CURLUE_OK &&
-        curl_url_set(address, CURLUPART_URL, location, CURLU_DISALLOW_USER) == CURLUE_OK &&
-        curl_url_get(address, CURLUPART_URL, &url, 0) == CURLUE_OK;
+    CURLUcode code = curl_url_set(address, CURLUPART_URL, from, 0);
+    if (!code) code = curl_url_set(address, CURLUPART_URL, location, CURLU_DISALLOW_USER);
+    if (!code) code = curl_url_get(address, CURLUPART_URL, &url, 0);
     curl_url_cleanup(address);
+    if (code == CURLUE_OUT_OF_MEMORY) return QN_NOMEM(err, "an address");
     qn_web_shown(shown, from);
     qn_web_shown(there, url ? url : location);
-    const bool is_web = is_read && (is_scheme(url, "https://") || is_scheme(url, "http://"));
+    const bool is_web = !code && (is_scheme(url, "https://") || is_scheme(url, "http://"));
     qn_status status = QN_OK;
     if (!is_web)
         status = QN_FAIL(err, IO, "%s: leads to '%s', which is not followed", shown, there);
@@ -215,8 +215,12 @@ qn_status qn_web_call_init(qn_web_call *call, const qn_web *web, const char *url
         return QN_NOMEM(err, "a request");
     }
     snprintf(range, sizeof range, "%lld-%lld", (long long)part->first, (long long)part->last);
-    if (part->first >= 0) curl_easy_setopt(c, CURLOPT_RANGE, range);
-    curl_easy_setopt(c, CURLOPT_URL, url);
+    // Without its range, the answer would be taken for a file that has changed.
+    if ((part->first >= 0 && curl_easy_setopt(c, CURLOPT_RANGE, range) != CURLE_OK) ||
+        curl_easy_setopt(c, CURLOPT_URL, url) != CURLE_OK) {
+        qn_web_call_deinit(call);
+        return QN_NOMEM(err, "a request");
+    }
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, call->headers);
     curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
