@@ -3,10 +3,10 @@
 
 #include "core/buf.h"
 
-static const char *const commands[] = {
-    "run",   "logits", "embed",   "tokenize", "detokenize", "template", "inspect", "graph",
-    "bench", "eval",   "compile", "convert",  "quantize",   "imatrix",  "synth",   "serve",
-    "pull",  "list",   "show",    "rm"};
+static const char *const commands[] = {"run",      "logits",  "embed",    "tokenize", "detokenize",
+                                       "template", "inspect", "graph",    "bench",    "eval",
+                                       "compile",  "convert", "quantize", "imatrix",  "synth",
+                                       "serve",    "pull",    "list",     "show",     "rm"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 // --- help ----------------------------------------------------------------------------------------

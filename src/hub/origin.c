@@ -27,23 +27,18 @@ qn_status qn_ledgers_visit(const char *path, const qn_places *places, qn_ledger_
     return QN_OK;
 }
 
-static bool copy(char **out, const json_t *text) {
-    const char *plain = json_string_value(text);
-    if (plain) *out = strdup(plain);
-    return !plain || *out;
-}
-
-// A mark of 64 hexadecimal digits is a sum, any other an etag.
+// A mark of 64 hexadecimal digits is a sum, any other an etag. A qn_ledger_fn.
 static qn_status take_row(void *arg, qn_ledger *ledger, const char *file, qn_err *err) {
     enum { HEX = 64 };
     qn_origin *o = arg;
-    const json_t *row = qn_ledger_find(ledger, file), *mark = json_object_get(row, "mark");
-    const char *sum = json_string_value(mark);
-    if (!row || o->from) return QN_OK;
-    const bool is_sum = sum && strlen(sum) == HEX && strspn(sum, "0123456789abcdef") == HEX;
-    if (!copy(&o->from, json_object_get(row, "from")) || (is_sum && !copy(&o->sha256, mark)))
-        return QN_NOMEM(err, "an address");
-    return QN_OK;
+    const json_t *row = qn_ledger_find(ledger, file);
+    const char *from = json_string_value(json_object_get(row, "from"));
+    const char *mark = json_string_value(json_object_get(row, "mark"));
+    if (o->from || !from) return QN_OK;
+    const bool is_sum = mark && strlen(mark) == HEX && strspn(mark, "0123456789abcdef") == HEX;
+    o->from = strdup(from);
+    o->sha256 = is_sum ? strdup(mark) : NULL;
+    return o->from && (o->sha256 || !is_sum) ? QN_OK : QN_NOMEM(err, "an address");
 }
 
 // Of a checkpoint, its config.json is the file that has a row.
