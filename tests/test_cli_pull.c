@@ -168,6 +168,7 @@ static void names_are_taken_as_people_type_them(void **state) {
         "plain/Draft-GGUF",
         "hf:plain/Draft-GGUF:Q8_0",
         "plain/Draft-GGUF:q8_0",
+        "plain/Draft-GGUF:latest",
         "plain/Draft-GGUF:draft-q8_0.gguf",
         "plain/Draft-GGUF/Draft-Q8_0.gguf",
         "http://127.0.0.1:%d/plain/Draft-GGUF",
@@ -313,6 +314,9 @@ static void a_checkpoint_comes_whole(void **state) {
     cli_assert_done(&named);
     assert_string_equal(named.out, typed.out);
     cli_free(&named), cli_free(&typed);
+    r = CLI_RUN("convert", "check", cli_path("check.gguf"));
+    hub_assert_done(&r);
+    cli_free(&r);
     r = CLI_RUN("rm", "plain/Check");
     cli_assert_done(&r);
     cli_free(&r);
@@ -394,6 +398,17 @@ static void nobody_there_is_an_error(void **state) {
     setenv("HF_ENDPOINT", before, 1);
     free(before);
     hub_assert_fails(&r, "http://127.0.0.1:1/api/models/plain/Draft-GGUF/tree/main: ");
+    cli_free(&r);
+}
+
+// A disk that takes no more, as a limit on the size of files does it.
+static void a_full_disk_is_an_error(void **state) {
+    (void)state;
+    char command[2 * CLI_MOST_PATH];
+    snprintf(command, sizeof command, "ulimit -f 1000; exec %s pull plain/Draft-GGUF", QUERN);
+    cli_result r =
+        cli_run_with(&(cli_input){.program = "sh"}, (const char *[]){"-c", command, NULL});
+    hub_assert_fails(&r, "Draft-Q8_0.gguf.part: cannot make room: File too large");
     cli_free(&r);
 }
 
@@ -550,6 +565,7 @@ int main(void) {
         CASE(odd_servers_are_borne),
         CASE(wrong_servers_are_refused),
         CASE(nobody_there_is_an_error),
+        CASE(a_full_disk_is_an_error),
         CASE(a_download_goes_on_where_it_was),
         CASE(notes_are_not_trusted),
         SCREEN_TEST(a_terminal_shows_a_bar, &terminal),

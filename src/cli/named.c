@@ -27,7 +27,7 @@ static bool is_name(const char *typed) {
 }
 
 static bool begins_with_model(const char *args) {
-    static const char *const words[] = {"MODEL", "[MODEL", "IN "};
+    static const char *const words[] = {"MODEL", "[MODEL", "IN ", "FOLDER "};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strncmp(args, words[i], strlen(words[i])) == 0) return true;
     }

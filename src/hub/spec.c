@@ -92,6 +92,12 @@ static bool read_rest(qn_spec *spec, const char *rest) {
     return n == 0 || copy(&spec->which, rest, n);
 }
 
+// ":TYPE" or ":FILE", or what an address has there. Ollama's tag for no tag is none. False: no memory.
+static bool read_which(qn_spec *spec, const char *rest) {
+    if (*rest != ':') return !*rest || read_rest(spec, rest + 1);
+    return strcmp(rest, ":latest") == 0 || copy(&spec->which, rest + 1, strlen(rest + 1));
+}
+
 // OWNER/REPO, and what follows it.
 static qn_status read_repo(qn_spec *spec, const char *text, const char *typed, qn_err *err) {
     const size_t owner = strcspn(text, "/:"), at = owner + (text[owner] == '/');
@@ -105,9 +111,7 @@ static qn_status read_repo(qn_spec *spec, const char *text, const char *typed, q
                        typed);
     if (!copy(&spec->owner, text, owner) || !copy(&spec->repo, text + at, repo))
         return QN_NOMEM(err, typed);
-    const bool is_read = *rest == ':' ? copy(&spec->which, rest + 1, strlen(rest + 1))
-                                      : !*rest || read_rest(spec, rest + 1);
-    return is_read ? QN_OK : QN_NOMEM(err, typed);
+    return read_which(spec, rest) ? QN_OK : QN_NOMEM(err, typed);
 }
 
 static qn_status check_rest(const qn_spec *spec, const char *typed, qn_err *err) {
