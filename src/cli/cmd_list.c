@@ -110,10 +110,6 @@ const qn_command qn_cmd_list = {
 
 // --- rm ------------------------------------------------------------------------------------------
 
-typedef struct rm_options {
-    bool unused; // there are none
-} rm_options;
-
 static qn_status remove_named(int64_t *bytes, const char *typed, const qn_places *places,
                               qn_err *err) {
     qn_stock stock;
@@ -152,7 +148,6 @@ const qn_command qn_cmd_rm = {
     .notes = "NAME is a whole name, as 'quern list' shows it, or the file name of a download that "
              "did not end. All parts go, and the vision tower that no other model uses. Models of "
              "other programs are left to them.",
-    .options_size = sizeof(rm_options),
     .min_args = 1,
     .max_args = 64,
     .run = run_rm,

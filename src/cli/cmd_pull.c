@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/machine.h"
 #include "core/mem.h"
+#include "hub/filename.h"
 #include "hub/pull.h"
 #include "hub/spec.h"
 #include "hub/stock.h"
@@ -109,7 +110,7 @@ static qn_status look(void *arg, const char *name, int fd, int64_t there, int64_
     qn_err why;
     qn_progress_end(&p->bar);
     if (p->options->force) return QN_OK;
-    const bool is_split = strstr(name, "-of-") != NULL;
+    const bool is_split = qn_split_name_read(name).of > 1;
     const qn_status status = is_split ? QN_OK : try_model(&need, name, &b, size, &why);
     if (status == QN_UNSUPPORTED || status == QN_FORMAT)
         return QN_FAIL(err, UNSUPPORTED, "%s cannot be run: %s; --force downloads it all the same",

@@ -5,7 +5,6 @@
 #include "core/json.h"
 #include "core/mem.h"
 #include "core/newfile.h"
-#include "hub/filename.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,10 +23,6 @@ enum {
 };
 
 static const char part_end[] = ".part", notes_end[] = ".part.json";
-
-bool qn_name_is_partial(const char *name) {
-    return qn_name_ends(name, part_end) || qn_name_ends(name, notes_end);
-}
 
 static qn_status fail(const char *path, const char *what, qn_err *err) {
     return QN_FAIL(err, IO, "%s: cannot %s: %s", path, what, strerror(errno));

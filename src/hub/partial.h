@@ -40,7 +40,4 @@ void qn_partial_drop(qn_partial *part);
 // What is there stays for the next time. A zeroed struct is fine.
 void qn_partial_close(qn_partial *part);
 
-// Whether a name is that of such a file, or of its notes.
-bool qn_name_is_partial(const char *name);
-
 #endif

@@ -5,8 +5,6 @@
 #include "core/file.h"
 #include "core/mem.h"
 #include "hub/filename.h"
-#include "hub/partial.h"
-#include "hub/spec.h"
 #include "hub/stock_int.h"
 
 #include <dirent.h>
