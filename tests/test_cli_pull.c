@@ -304,6 +304,21 @@ static void a_tower_comes_along_and_is_used(void **state) {
     cli_free(&named), cli_free(&typed);
 }
 
+// What is no model comes alone when it is named.
+static void other_files_come_alone(void **state) {
+    (void)state;
+    cli_result r = CLI_RUN("pull", "plain/Vl:mmproj-BF16.gguf");
+    hub_assert_done(&r);
+    hub_assert_says(r.out, "/plain/Vl/mmproj-BF16.gguf, ");
+    assert_null(strstr(r.out, "quern run"));
+    cli_free(&r);
+    assert_false(hub_is_there(model_path("plain/Vl/Vl-BF16.gguf")));
+    r = CLI_RUN("pull", "plain/Check:tokenizer.json");
+    hub_assert_done(&r);
+    hub_assert_says(r.out, "/plain/Check/tokenizer.json, ");
+    cli_free(&r);
+}
+
 static void a_checkpoint_comes_whole(void **state) {
     (void)state;
     cli_result r = CLI_RUN("pull", "plain/Check");
@@ -560,6 +575,7 @@ int main(void) {
         CASE(types_are_chosen_as_the_hub_does),
         CASE(parts_come_together),
         CASE(a_tower_comes_along_and_is_used),
+        CASE(other_files_come_alone),
         CASE(a_checkpoint_comes_whole),
         CASE(what_cannot_run_is_refused_before_it_is_there),
         CASE(odd_servers_are_borne),

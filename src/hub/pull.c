@@ -86,7 +86,7 @@ static qn_status find_in_repo(pull *p, qn_err *err) {
         else
             status = add_target(p, url, f->path, f, err);
     }
-    p->is_checkpoint = choice.n && !qn_name_is_gguf(choice.items[0]->path);
+    p->is_checkpoint = choice.n > 1 && !qn_name_is_gguf(choice.items[0]->path);
     qn_picked_deinit(&choice);
     qn_repo_deinit(&repo);
     return status;
@@ -293,7 +293,7 @@ static qn_status look(void *arg, int fd, int64_t there, int64_t size, qn_err *er
 
 static qn_status fetch(pull *p, const target *t, bool is_first, qn_err *err) {
     current c = {p, t};
-    const bool is_model = qn_name_is_gguf(t->path) && is_first;
+    const bool is_model = is_first && qn_name_is_gguf(t->path) && !qn_name_is_tower(t->path);
     const qn_download download = {.web = p->web,
                                   .url = t->url,
                                   .path = t->path,
@@ -359,6 +359,7 @@ static qn_status open_pull(pull *p, qn_err *err) {
 static qn_status run(pull *p, qn_pulled *out, qn_err *err) {
     QN_TRY(open_pull(p, err));
     QN_TRY(look_at_disk(p, err));
+    if (p->n == 0) return QN_FAIL(err, FORMAT, "%s: is empty there", p->folder);
     QN_TRY(check_room(p, err));
     QN_TRY(fetch_all(p, out, err));
     out->bytes = p->bytes;

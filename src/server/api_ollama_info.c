@@ -211,8 +211,8 @@ void qn_api_ollama_version(qn_exchange *ex) {
 void qn_api_ollama_refuse(qn_exchange *ex) {
     qn_problem problem;
     (void)QN_REFUSE(&problem, 501, "",
-                    "%.80s is not done here: models are files that are put into the server's "
-                    "folder (--models), or named when it is started",
+                    "%.80s is not done here: models are pulled on the server's machine ('quern "
+                    "pull'), put into its folder (--models), or named when it is started",
                     ex->path);
     qn_problem_reply(ex, &problem);
     qn_exchange_leave(ex);
