@@ -4,7 +4,7 @@
 #include "cli/out.h"
 #include "core/file.h"
 #include "core/mem.h"
-#include "hub/origin.h"
+#include "hub/provenance.h"
 #include "hub/stock.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static void print_text(const char *name, const char *text) {
     if (text && *text) printf("  %-15s %s\n", name, qn_clean(&storage, text));
 }
 
-static void print_model(const qn_stocked *m, const qn_origin *origin) {
+static void print_model(const qn_stocked *m, const qn_provenance *origin) {
     qn_shown storage;
     char bytes[24];
     printf("%s\n", qn_clean(&storage, m->name));
@@ -51,7 +51,7 @@ static json_t *text_or_null(const char *text) {
     return text && *text ? qn_json_string(text, strlen(text)) : json_null();
 }
 
-static qn_status print_json(const qn_stocked *m, const qn_origin *origin, qn_err *err) {
+static qn_status print_json(const qn_stocked *m, const qn_provenance *origin, qn_err *err) {
     json_t *o = json_object();
     qn_json_put(&o, "name", text_or_null(m->name));
     qn_json_put(&o, "keeper", json_string(qn_keeper_names[m->keeper]));
@@ -65,14 +65,14 @@ static qn_status print_json(const qn_stocked *m, const qn_origin *origin, qn_err
 }
 
 static qn_status show(const qn_stocked *m, const qn_places *places, bool as_json, qn_err *err) {
-    qn_origin origin = {0};
-    QN_TRY(qn_origin_read(&origin, m, places, err));
+    qn_provenance origin = {0};
+    QN_TRY(qn_provenance_read(&origin, m, places, err));
     qn_status status = QN_OK;
     if (as_json)
         status = print_json(m, &origin, err);
     else
         print_model(m, &origin);
-    qn_origin_deinit(&origin);
+    qn_provenance_deinit(&origin);
     return status || as_json ? status : print_content(m->path, err);
 }
 

@@ -4,7 +4,7 @@
 #include "core/file.h"
 #include "core/mem.h"
 #include "hub/filename.h"
-#include "hub/origin.h"
+#include "hub/provenance.h"
 #include "hub/ledger.h"
 #include "hub/stock_int.h"
 

@@ -1,18 +1,18 @@
 // Where a model of ours came from.
-#ifndef QN_HUB_ORIGIN_H
-#define QN_HUB_ORIGIN_H
+#ifndef QN_HUB_PROVENANCE_H
+#define QN_HUB_PROVENANCE_H
 
 #include "hub/stock.h"
 
 // Caller storage, owned; NULL: not known.
-typedef struct qn_origin {
+typedef struct qn_provenance {
     char *from;   // the address of its first file
     char *sha256; // of that, as the hub said it, and it was
-} qn_origin;
+} qn_provenance;
 
-QN_MUST_CHECK qn_status qn_origin_read(qn_origin *out, const qn_stocked *model,
-                                       const qn_places *places, qn_err *err);
-void qn_origin_deinit(qn_origin *origin);
+QN_MUST_CHECK qn_status qn_provenance_read(qn_provenance *out, const qn_stocked *model,
+                                           const qn_places *places, qn_err *err);
+void qn_provenance_deinit(qn_provenance *origin);
 
 // Calls `fn` with the ledger of each folder that may have a row of a file of ours, and the file's
 // name there: the folder of its repository is two names below ours, that of a host one. Stops at

@@ -1,4 +1,4 @@
-#include "hub/origin.h"
+#include "hub/provenance.h"
 
 #include "core/file.h"
 #include "core/mem.h"
@@ -30,7 +30,7 @@ qn_status qn_ledgers_visit(const char *path, const qn_places *places, qn_ledger_
 // A mark of 64 hexadecimal digits is a sum, any other an etag. A qn_ledger_fn.
 static qn_status take_row(void *arg, qn_ledger *ledger, const char *file, qn_err *err) {
     enum { HEX = 64 };
-    qn_origin *o = arg;
+    qn_provenance *o = arg;
     const json_t *row = qn_ledger_find(ledger, file);
     const char *from = json_string_value(json_object_get(row, "from"));
     const char *mark = json_string_value(json_object_get(row, "mark"));
@@ -42,22 +42,22 @@ static qn_status take_row(void *arg, qn_ledger *ledger, const char *file, qn_err
 }
 
 // Of a checkpoint, its config.json is the file that has a row.
-qn_status qn_origin_read(qn_origin *out, const qn_stocked *model, const qn_places *places,
-                         qn_err *err) {
-    qn_origin origin = {0};
+qn_status qn_provenance_read(qn_provenance *out, const qn_stocked *model, const qn_places *places,
+                             qn_err *err) {
+    qn_provenance origin = {0};
     char *file = model->is_folder ? qn_path_join(model->path, "config.json") : strdup(model->path);
     if (!file) return QN_NOMEM(err, "a path");
     const qn_status status = qn_ledgers_visit(file, places, take_row, &origin, err);
     qn_free(file);
     if (status)
-        qn_origin_deinit(&origin);
+        qn_provenance_deinit(&origin);
     else
         *out = origin;
     return status;
 }
 
-void qn_origin_deinit(qn_origin *origin) {
+void qn_provenance_deinit(qn_provenance *origin) {
     qn_free(origin->from);
     qn_free(origin->sha256);
-    *origin = (qn_origin){0};
+    *origin = (qn_provenance){0};
 }
