@@ -428,7 +428,7 @@ typedef struct qn_message {
 QN_API QN_MUST_CHECK qn_status qn_chat_create(qn_chat **out, qn_err *err);
 QN_API void qn_chat_destroy(qn_chat *chat);
 QN_API size_t qn_chat_n_messages(const qn_chat *chat);
-// Appends a message, which is copied.
+// Appends a message, which is copied. One with the role "tool" answers the first open call before.
 QN_API QN_MUST_CHECK qn_status qn_chat_add(qn_chat *chat, const qn_message *message, qn_err *err);
 // The i-th message, without its calls and images, borrowed until the chat changes. `text` is NULL
 // where the content is a list of parts (qn_chat_set_messages) other than images and one text.

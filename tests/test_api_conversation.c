@@ -93,6 +93,43 @@ static void answers_have_reasoning_and_calls(void **state) {
 }
 
 // What was wrong is named, and leaves the messages as they were.
+// The result of a tool is told which call it answers: the first that has none. One that answers no
+// call, or comes when all have one, is a message like any other.
+static void results_answer_calls_in_order(void **state) {
+    (void)state;
+    qn_err err;
+    qn_chat *chat = new_chat();
+    const qn_tool_call calls[] = {{"add", "{}"}, {"now", "{}"}};
+    const qn_message answer =
+                         QN_INIT(qn_message, .role = "assistant", .calls = calls, .n_calls = 2),
+                     result = QN_INIT(qn_message, .role = "tool", .text = "7", .text_size = 1);
+    ASSERT_OK(qn_chat_add(chat, &result, &err));
+    expect_messages(chat, "[{\"role\": \"tool\", \"content\": \"7\"}]");
+    ASSERT_OK(qn_chat_truncate(chat, 0, &err));
+    ASSERT_OK(qn_chat_add(chat, &answer, &err));
+    for (int i = 0; i < 3; i++) ASSERT_OK(qn_chat_add(chat, &result, &err));
+    expect_messages(chat,
+                    "[{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"type\": "
+                    "\"function\", \"function\": {\"name\": \"add\", \"arguments\": {}}, \"id\": "
+                    "\"000000000\"}, {\"type\": \"function\", \"function\": {\"name\": \"now\", "
+                    "\"arguments\": {}}, \"id\": \"000000001\"}]}, "
+                    "{\"role\": \"tool\", \"content\": \"7\", \"name\": \"add\", \"tool_call_id\": "
+                    "\"000000000\"}, {\"role\": \"tool\", \"content\": \"7\", \"name\": \"now\", "
+                    "\"tool_call_id\": \"000000001\"}, {\"role\": \"tool\", \"content\": \"7\"}]");
+    // An id that is there already stays; odd calls from outside are left alone.
+    static const char given[] =
+        "[{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"x\", "
+        "\"function\": {\"name\": \"f\"}}, 5]}]";
+    ASSERT_OK(qn_chat_set_messages(chat, given, strlen(given), NULL, &err));
+    ASSERT_OK(qn_chat_add(chat, &result, &err));
+    ASSERT_OK(qn_chat_add(chat, &result, &err));
+    expect_messages(chat, "[{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": "
+                          "[{\"id\": \"x\", \"function\": {\"name\": \"f\"}}, 5]}, {\"role\": "
+                          "\"tool\", \"content\": \"7\", \"name\": \"f\", \"tool_call_id\": "
+                          "\"x\"}, {\"role\": \"tool\", \"content\": \"7\"}]");
+    qn_chat_destroy(chat);
+}
+
 static void wrong_messages_are_refused(void **state) {
     (void)state;
     qn_err err;
@@ -391,6 +428,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_come_and_go),
         cmocka_unit_test(answers_have_reasoning_and_calls),
+        cmocka_unit_test(results_answer_calls_in_order),
         cmocka_unit_test(wrong_messages_are_refused),
         cmocka_unit_test(messages_are_json_of_requests),
         cmocka_unit_test(options_reach_the_template),

@@ -130,6 +130,40 @@ static qn_status message_json(json_t **out, const qn_message *message, qn_err *e
     return made ? QN_OK : QN_NOMEM(err, "a message");
 }
 
+static bool is_result(const json_t *message) {
+    const char *role = json_string_value(json_object_get(message, "role"));
+    return role && strcmp(role, "tool") == 0;
+}
+
+// Nine letters or digits: some templates take nothing else. False: no memory.
+static bool name_calls(json_t *calls, size_t n_message) {
+    enum { MOST_MESSAGE = 10000, MOST_CALL = 100000 };
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        json_t *call = json_array_get(calls, i);
+        char id[16];
+        if (!json_is_object(call) || json_is_string(json_object_get(call, "id"))) continue;
+        snprintf(id, sizeof id, "%04zu%05zu", n_message % MOST_MESSAGE, i % MOST_CALL);
+        if (json_object_set_new(call, "id", json_string(id)) != 0) return false;
+    }
+    return true;
+}
+
+// The result of a tool answers the first call before it that has none yet: templates want to know
+// which one that is. One that answers no call is left as it is.
+static qn_status link_result(const json_t *messages, json_t *result, qn_err *err) {
+    size_t i = json_array_size(messages), n_results = 0;
+    for (; i > 0 && is_result(json_array_get(messages, i - 1)); i--) n_results++;
+    if (i == 0) return QN_OK;
+    json_t *calls = json_object_get(json_array_get(messages, i - 1), "tool_calls");
+    json_t *call = json_array_get(calls, n_results);
+    json_t *name = json_object_get(json_object_get(call, "function"), "name");
+    if (!json_is_object(call) || !name) return QN_OK;
+    const bool is_linked =
+        name_calls(calls, i - 1) && json_object_set(result, "name", name) == 0 &&
+        json_object_set(result, "tool_call_id", json_object_get(call, "id")) == 0;
+    return is_linked ? QN_OK : QN_NOMEM(err, "a message");
+}
+
 qn_status qn_chat_add(qn_chat *chat, const qn_message *message, qn_err *err) {
     QN_NEED(chat, err);
     QN_NEED(message, err);
@@ -137,8 +171,8 @@ qn_status qn_chat_add(qn_chat *chat, const qn_message *message, qn_err *err) {
     json_t *made = NULL;
     QN_TRY(QN_OPTS_READ(qn_message, &own, message, err));
     QN_TRY(message_json(&made, &own, err));
-    qn_status status = QN_OK;
-    if (own.n_images)
+    qn_status status = is_result(made) ? link_result(chat->messages, made, err) : QN_OK;
+    if (!status && own.n_images)
         status = qn_chat_images_add(&chat->images, made, own.images, own.n_images, err);
     if (status) {
         json_decref(made);
