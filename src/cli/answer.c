@@ -1,8 +1,8 @@
 #include "cli/answer.h"
 
 #include "cli/out.h"
+#include "cli/markdown.h"
 #include "cli/terminal.h"
-#include "cli/wrap.h"
 
 #include "core/json.h"
 
@@ -12,6 +12,7 @@ typedef struct work {
     const qn_answer_opts *opts;
     qn_answer answer;
     qn_line_wrap wrap;
+    qn_markdown markdown;
     size_t n_text, n_reasoning; // bytes of the answer already reported by an event
     size_t n_calls;
     bool is_dim;
@@ -24,9 +25,11 @@ typedef struct work {
 
 // --- parts ---------------------------------------------------------------------------------------
 
-// Reasoning, text and calls each begin a line.
+// Reasoning, text and calls each begin a line. What is dimmed has no other looks.
 static void set_dim(work *w, bool is_dim) {
     if (w->is_dim == is_dim) return;
+    qn_markdown_end(&w->markdown);
+    qn_markdown_init(&w->markdown, &w->wrap, !is_dim && !w->opts->is_plain);
     if (w->has_shown) qn_wrap_end_line(&w->wrap);
     if (w->has_shown && !is_dim) putchar('\n');
     qn_wrap_dim(&w->wrap, is_dim);
@@ -37,6 +40,7 @@ static void set_dim(work *w, bool is_dim) {
 static void show_call(work *w, const qn_chat_event *event) {
     const bool is_written = event->kind == QN_CHAT_CALL;
     if (is_written == w->wrap.is_terminal) return;
+    qn_markdown_end(&w->markdown);
     qn_wrap_end_line(&w->wrap);
     if (is_written) {
         qn_wrap_add(&w->wrap, event->text, event->text_size);
@@ -60,7 +64,7 @@ static bool show(void *arg, const qn_chat_event *event) {
     if (w->opts->json || (is_reasoning && !w->wrap.is_terminal)) return true;
     set_dim(w, is_reasoning);
     if (is_reasoning || event->kind == QN_CHAT_TEXT)
-        qn_wrap_add(&w->wrap, event->text, event->text_size);
+        qn_markdown_add(&w->markdown, event->text, event->text_size);
     else
         show_call(w, event);
     w->has_shown = true;
@@ -196,6 +200,7 @@ static void take_result(work *w, const qn_result *result) {
 static qn_status finish(work *w, qn_err *err) {
     QN_TRY(qn_chat_reply_finish(w->answer.reply, show, w, err));
     if (w->opts->json) return print_end(w, err);
+    qn_markdown_end(&w->markdown);
     if (w->is_dim) qn_wrap_dim(&w->wrap, false);
     if (!w->has_shown) putchar('\n');
     qn_wrap_end_line(&w->wrap);
@@ -229,12 +234,17 @@ double qn_answer_prompt_speed(const qn_answer *a) {
 qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err) {
     work w = {.opts = opts, .err = err};
     qn_wrap_init(&w.wrap, stdout);
+    w.wrap.is_free = opts->no_wrap;
+    if (opts->no_wrap) w.wrap.width = 0;
+    qn_markdown_init(&w.markdown, &w.wrap, !opts->is_plain);
     const qn_status status = run(&w, err);
-    if (status)
+    if (status) {
+        if (!opts->json) qn_markdown_end(&w.markdown); // what was held is part of the answer
         qn_answer_deinit(&w.answer);
-    else
-        *out = w.answer;
-    return status;
+        return status;
+    }
+    *out = w.answer;
+    return QN_OK;
 }
 
 void qn_answer_deinit(qn_answer *answer) {

@@ -11,6 +11,8 @@ typedef struct qn_answer_opts {
     qn_generate_opts generate;
     const qn_chat_turn *turn; // that the prompt is of; NULL: all is text
     bool json;                // events, one JSON object per line, instead of text
+    bool is_plain;            // Markdown is shown as it was written
+    bool no_wrap;             // lines are left to the terminal
     // Of the session's prompt, restarted by each answer and removed with its first token; its
     // `from` is -1 until the first call. NULL: none.
     qn_progress *reading;

@@ -168,6 +168,8 @@ static const qn_foreign rows[] = {
     {"--verbose", NULL, no_log, false},
     {"--log-disable", NULL, quiet, false},
     {"--no-display-prompt", NULL, quiet, false},
+    {"--nowordwrap", "--no-wrap", NULL, true},
+    {"--simple-io", "--plain", NULL, false},
     {"--no-mmap", NULL, weights_stay, false},
     {"--mlock", NULL, weights_stay, false},
     {"--lora-scaled", "--lora", "the scale follows the file: --lora FILE:SCALE", false},
@@ -226,6 +228,8 @@ static const struct {
     {QN_PLACE_SETTING, "system", "use /system TEXT"},
     {QN_PLACE_SETTING, "think", "use /set reasoning on"},
     {QN_PLACE_SETTING, "nothink", "use /set reasoning off"},
+    {QN_PLACE_SETTING, "wordwrap", "use /set no-wrap off"},
+    {QN_PLACE_SETTING, "nowordwrap", "use /set no-wrap on"},
     {QN_PLACE_SETTING, "verbose", live_figures},
     {QN_PLACE_SETTING, "quiet", live_figures},
 };

@@ -18,6 +18,7 @@ typedef struct qn_live_args {
     int64_t draft_max;
     bool shift;
     int64_t keep, logprobs;
+    bool plain, no_wrap;
 } qn_live_args;
 
 typedef struct qn_run_args {

@@ -257,6 +257,8 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_chat_turn *turn
         .generate = generate_opts(t, &sampling.opts),
         .turn = turn,
         .json = t->args->json,
+        .is_plain = t->args->live.plain,
+        .no_wrap = t->args->live.no_wrap,
         .reading = &t->reading,
     };
     qn_status status = check_settings(t, &sampling.opts, err);

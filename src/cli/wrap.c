@@ -33,8 +33,13 @@ void qn_wrap_flush(qn_line_wrap *w) {
     const bool is_cut = w->is_cut;
     w->is_cut = false;
     if (w->size == 0) return;
-    if (w->is_terminal) w->width = qn_look_width(w->to); // it may have changed
-    const bool is_broken = w->width && !w->is_code && !is_cut && w->column > 0 &&
+    if (!w->has_text) { // blanks may follow, and be the end of the line
+        fwrite(w->word, 1, w->size, w->to);
+        w->size = 0;
+        return;
+    }
+    if (w->is_terminal && !w->is_free) w->width = qn_look_width(w->to); // it may have changed
+    const bool is_broken = w->width && !w->is_kept && !is_cut && w->column > 0 &&
                            w->column + w->blanks + w->columns > w->width;
     if (is_broken) break_line(w);
     fprintf(w->to, "%*s", w->blanks, "");
@@ -43,15 +48,7 @@ void qn_wrap_flush(qn_line_wrap *w) {
     if (w->width && w->column > w->width) w->column = (w->column - 1) % w->width + 1;
     w->size = 0;
     w->columns = w->blanks = 0;
-}
-
-// ``` at the beginning of a line begins code, or ends it.
-static void end_line(qn_line_wrap *w) {
-    enum { FENCE = 3 };
-    qn_wrap_flush(w);
-    new_line(w);
-    if (w->ticks >= FENCE) w->is_code = !w->is_code;
-    w->ticks = 0;
+    w->has_text = false;
 }
 
 static void add_tab(qn_line_wrap *w) {
@@ -68,12 +65,12 @@ static void add_character(qn_line_wrap *w, const char *text, size_t size, uint32
     const bool stands_alone = columns == 2;                 // scripts that are broken anywhere
     const bool is_long = w->size + size > sizeof w->word || // the room, or the line
                          (w->width && w->columns + columns > w->width);
-    if (stands_alone || is_long) qn_wrap_flush(w);
+    if (is_long || (stands_alone && w->has_text)) qn_wrap_flush(w);
     w->is_cut |= is_long;
     memcpy(w->word + w->size, is_control ? "?" : text, is_control ? 1 : size);
     w->size += is_control ? 1 : size;
     w->columns += columns;
-    if (w->ticks >= 0) w->ticks = code == '`' ? w->ticks + 1 : w->ticks >= 3 ? w->ticks : -1;
+    w->has_text = true;
     if (stands_alone) qn_wrap_flush(w);
 }
 
@@ -88,7 +85,7 @@ void qn_wrap_add(qn_line_wrap *w, const char *text, size_t size) {
         n = qn_utf8_decode(text + i, size - i, &code);
         if (n == 0) n = 1, code = 0; // a stray byte
         if (code == '\n')
-            end_line(w);
+            qn_wrap_flush(w), new_line(w);
         else if (code == '\t')
             add_tab(w);
         else if (code == ' ')
@@ -101,8 +98,17 @@ void qn_wrap_add(qn_line_wrap *w, const char *text, size_t size) {
 void qn_wrap_end_line(qn_line_wrap *w) {
     qn_wrap_flush(w);
     if (w->column > 0) new_line(w);
-    w->ticks = 0;
-    w->is_code = false;
+}
+
+void qn_wrap_style(qn_line_wrap *w, const char *sequence) {
+    const size_t n = strlen(sequence);
+    if (!w->has_colour) return;
+    if (w->size + n > sizeof w->word) { // the rest belongs to the same word
+        qn_wrap_flush(w);
+        w->is_cut = true;
+    }
+    memcpy(w->word + w->size, sequence, n);
+    w->size += n;
 }
 
 void qn_wrap_dim(qn_line_wrap *w, bool is_dim) {
