@@ -36,7 +36,7 @@ for command in "$work"/cases/*.sh; do
     "quern serve"*|curl*) continue ;;            # does not end; asks a server
     esac
     name=${command%.sh}
-    sh "$command" >"$name.got" 2>&1 || { cat "$command" "$name.got"; exit 1; }
+    sh "$command" >"$name.got" 2>&1 </dev/null || { cat "$command" "$name.got"; exit 1; }
     test -z "$(tail -c 1 "$name.got")" || echo >>"$name.got" # detokenize ends without a newline
     test -s "$name.want" || continue
     normal "$name.want" >"$name.want.normal"

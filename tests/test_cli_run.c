@@ -492,8 +492,36 @@ static void test_pipe(void **state) {
     cli_free(&r);
 }
 
+static void assert_session_has(const char *path, const char *part) {
+    char *text = cli_load(path, NULL);
+    if (!strstr(text, part)) fail_msg("no %s in %s", part, text);
+    free(text);
+}
+
+// What is piped goes before a text on the command line.
+static void test_input_before_prompt(void **state) {
+    (void)state;
+    const char *path = cli_path("both.json");
+    cli_result r = CLI_RUN_IN("My name is Kevin.\n\n", "run", DRAFT, "-n", "4", "--session", path,
+                              "-p", "What is my name?");
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    assert_session_has(path, "\"My name is Kevin.\\n\\nWhat is my name?\"");
+    // With --raw the two are one text.
+    cli_result parts = CLI_RUN_IN("What is 10 ", "run", DRAFT, "--raw", "-n", "8", "+ 62?");
+    cli_result whole = CLI_RUN("run", DRAFT, "--raw", "-n", "8", "-p", "What is 10 + 62?");
+    cli_assert_done(&parts);
+    cli_assert_done(&whole);
+    assert_string_equal(parts.out, whole.out);
+    cli_free(&parts), cli_free(&whole);
+    r = CLI_RUN_IN("\xff", "run", DRAFT, "-p", "a");
+    cli_assert_fails(&r, 1, "standard input: ");
+    cli_free(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_input_before_prompt),
         cmocka_unit_test(test_template),
         cmocka_unit_test(test_reasoning),
         cmocka_unit_test(reasoning_without_a_switch_is_told),

@@ -133,11 +133,29 @@ static void cut_newlines(qn_buf *text) {
     }
 }
 
-static qn_status read_prompt(qn_buf *out, const qn_run_args *args, qn_err *err) {
-    if (args->prompt) {
-        qn_buf_text(out, args->prompt);
-        return out->failed ? QN_NOMEM(err, "the prompt") : QN_OK;
+// Something may come by standard input: it is a pipe, a file or the like, and not the terminal.
+static bool has_input(void) {
+    struct stat info;
+    return fstat(STDIN_FILENO, &info) == 0 && !isatty(STDIN_FILENO);
+}
+
+// What comes by standard input stands before a text that was typed, as in `git diff | quern run -p
+// "Review this"`; with --raw nothing is added or removed.
+static qn_status read_typed(qn_buf *out, const qn_run_args *args, qn_err *err) {
+    if (has_input()) {
+        qn_print_slow_input("standard input, which goes before the prompt");
+        QN_TRY(qn_stdin_read(out, QN_MAX_PROMPT, err));
+        out->max = 0; // what was typed is bounded already
+        QN_TRY(qn_text_check("standard input", out->data, out->size, err));
     }
+    if (!args->raw) cut_newlines(out);
+    if (out->size && !args->raw) qn_buf_text(out, "\n\n");
+    qn_buf_text(out, args->prompt);
+    return out->failed ? QN_NOMEM(err, "the prompt") : QN_OK;
+}
+
+static qn_status read_prompt(qn_buf *out, const qn_run_args *args, qn_err *err) {
+    if (args->prompt) return read_typed(out, args, err);
     const bool is_file = args->file && strcmp(args->file, "-") != 0;
     QN_TRY(is_file ? qn_text_read(out, args->file, QN_MAX_PROMPT, err)
                    : qn_stdin_read(out, QN_MAX_PROMPT, err));
@@ -430,15 +448,17 @@ const qn_command qn_cmd_run = {
     .name = "run",
     .args = "[MODEL [TEXT]]",
     .summary = "Answers a text, or chats on a terminal.",
-    .notes = "TEXT after MODEL is the same as -p TEXT. Without TEXT, -p or -f, a terminal starts a "
-             "chat (/help lists its commands) and piped input is the prompt. Without MODEL the "
-             "bundled quern-mini-Q8_0.gguf is used, from ../models or ../share/quern beside the "
-             "folder of the program.\nPrompts are rendered with the model's own chat template; "
-             "special tokens typed in a message are never parsed as such. Images come before the "
-             "text of the "
-             "first message; with --raw, the text has one image token for each. A model without a "
-             "template gets ChatML if it has the tokens for it, otherwise the text as it is. The "
-             "KV cache is kept across turns, so only new tokens are computed.",
+    .notes =
+        "TEXT after MODEL is the same as -p TEXT. Without TEXT, -p or -f, a terminal starts a "
+        "chat (/help lists its commands) and piped input is the prompt; with TEXT or -p it goes "
+        "before that text. Without MODEL the "
+        "bundled quern-mini-Q8_0.gguf is used, from ../models or ../share/quern beside the "
+        "folder of the program.\nPrompts are rendered with the model's own chat template; "
+        "special tokens typed in a message are never parsed as such. Images come before the "
+        "text of the "
+        "first message; with --raw, the text has one image token for each. A model without a "
+        "template gets ChatML if it has the tokens for it, otherwise the text as it is. The "
+        "KV cache is kept across turns, so only new tokens are computed.",
     .options = run_table,
     .n_options = sizeof run_table / sizeof *run_table,
     .options_size = sizeof(qn_run_args),

@@ -113,6 +113,13 @@ void qn_print_input_wanted(const char *what) {
                      what);
 }
 
+void qn_print_slow_input(const char *what) {
+    enum { SLOW_MS = 2000 };
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (poll(&input, 1, SLOW_MS) == 0)
+        qn_print_dim("waiting for %s; '< /dev/null' goes without it", what);
+}
+
 qn_input qn_input_wait(void) {
     enum { LOOK_MS = 50 };
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};

@@ -35,6 +35,9 @@ void qn_print_waited(void);
 // no terminal.
 void qn_print_input_wanted(const char *what);
 
+// The same where it comes from elsewhere, once that is slow: whoever gives it may not end.
+void qn_print_slow_input(const char *what);
+
 typedef enum qn_input {
     QN_INPUT_READY,       // something to read, or its end
     QN_INPUT_INTERRUPTED, // Ctrl-C, which must be held
