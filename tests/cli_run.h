@@ -36,7 +36,8 @@ static char cli_folder[] = "/tmp/quern-cli-XXXXXX";
 
 static inline int cli_setup(void **state) {
     (void)state;
-    return mkdtemp(cli_folder) ? 0 : -1;
+    if (!mkdtemp(cli_folder)) return -1;
+    return setenv("XDG_STATE_HOME", cli_folder, 1); // the history of conversations
 }
 
 static inline int cli_teardown(void **state) {

@@ -77,7 +77,9 @@ static void test_commands(void **state) {
          "quern: json-mode is fixed when quern starts: quern run --json-mode"},
         {"/set system Hi\n", "quern: system: use /system TEXT"},
         {"/set nothink\n", "quern: nothink: use /set reasoning off"},
-        {"/show info\n", "quern: no command /show; /set shows the settings"},
+        {"/set wordwrap\n", "quern: wordwrap: use /set no-wrap off"},
+        {"/set nohistory\n", "quern: nohistory: --no-history when quern starts"},
+        {"/show license\n", "quern: /show: 'license', want info, messages, prompt"},
     };
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         screen_type(s, fixed[i][0]);

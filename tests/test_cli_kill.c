@@ -205,7 +205,7 @@ static const command commands[] = {
     {"session",
      {"run", DRAFT, "-p", "Hi", "-n", "2", "--session", "@/s.json"},
      {"run", DRAFT, "-p", "Hi", "-n", "5", "--session", "@/s.json"},
-     NULL},
+     "\n ]\n}\n"}, // between the two it has the question, without an answer
     {"trace",
      {"run", DRAFT, "-p", "Hi", "-n", "1", "--trace", "@/t.json"},
      {"run", DRAFT, "-p", "Hi", "-n", "3", "--trace", "@/t.json"},

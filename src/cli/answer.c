@@ -178,7 +178,7 @@ static bool take_event(void *arg, const qn_event *event) {
     w->status = qn_chat_reply_feed(NULL, w->answer.reply, event, show, w, w->err);
     if (w->status || event->token < 0) return !w->status;
     w->status = w->opts->json ? print_token(w, event, w->err) : qn_stdout_check(w->err);
-    return !w->status && !qn_interrupt_take();
+    return !w->status && !qn_stop_is_wanted();
 }
 
 static void take_result(work *w, const qn_result *result) {

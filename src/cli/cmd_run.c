@@ -202,7 +202,7 @@ static qn_status resume(qn_talk *t, const qn_call *call, qn_err *err) {
 
 static qn_status answer_once(qn_talk *t, const qn_buf *prompt, qn_err *err) {
     QN_TRY(qn_talk_ask(t, prompt->data, prompt->size, err));
-    return t->args->session ? qn_saved_write(t, t->args->session, err) : QN_OK;
+    return qn_saved_keep(t, err);
 }
 
 static qn_status run_run(const qn_call *call, qn_err *err) {
@@ -216,7 +216,7 @@ static qn_status run_run(const qn_call *call, qn_err *err) {
         QN_TRY(qn_bundled_find(&bundled, err));
     else
         QN_TRY(refuse_name(call->args[0], err));
-    if (t.is_chat) qn_interrupt_hold(); // before the engine starts its threads
+    if (t.is_chat) qn_interrupt_hold(), qn_hangup_hold(); // before the engine starts its threads
     if (!t.is_chat) QN_TRY_TO(done, read_prompt(&prompt, args, err));
     t.path = bundled ? bundled : call->args[0];
     QN_TRY_TO(done, qn_talk_open(&t, err));
@@ -230,6 +230,7 @@ done:
     qn_buf_deinit(&prompt);
     qn_talk_close(&t);
     qn_free(bundled);
+    qn_hangup_die(); // whoever started the program shall see it
     return status;
 }
 
@@ -424,6 +425,10 @@ static const qn_option run_table[] = {
      .help = "leave the lines of answers to the terminal, which breaks them anywhere",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, live.no_wrap)},
+    {.name = "--no-history",
+     .help = "keep no history of what is typed (by default in $XDG_STATE_HOME/quern/history)",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, no_history)},
     {.name = "--naive",
      .help = "recompute the whole text for each token, without a KV cache: slow; output unchanged",
      .kind = QN_OPTION_FLAG,
@@ -448,17 +453,15 @@ const qn_command qn_cmd_run = {
     .name = "run",
     .args = "[MODEL [TEXT]]",
     .summary = "Answers a text, or chats on a terminal.",
-    .notes =
-        "TEXT after MODEL is the same as -p TEXT. Without TEXT, -p or -f, a terminal starts a "
-        "chat (/help lists its commands) and piped input is the prompt; with TEXT or -p it goes "
-        "before that text. Without MODEL the "
-        "bundled quern-mini-Q8_0.gguf is used, from ../models or ../share/quern beside the "
-        "folder of the program.\nPrompts are rendered with the model's own chat template; "
-        "special tokens typed in a message are never parsed as such. Images come before the "
-        "text of the "
-        "first message; with --raw, the text has one image token for each. A model without a "
-        "template gets ChatML if it has the tokens for it, otherwise the text as it is. The "
-        "KV cache is kept across turns, so only new tokens are computed.",
+    .notes = "TEXT after MODEL is the same as -p TEXT. Without TEXT, -p or -f, a terminal starts a "
+             "chat (/help lists its commands) and piped input is the prompt; with TEXT or -p it "
+             "goes before that text. Without MODEL the bundled quern-mini-Q8_0.gguf is used, from "
+             "../models or ../share/quern beside the folder of the program.\nPrompts are rendered "
+             "with the model's own chat template; special tokens typed in a message are never "
+             "parsed as such. Images come before the text of the first message; with --raw, the "
+             "text has one image token for each. A model without a template gets ChatML if it has "
+             "the tokens for it, otherwise the text as it is. The KV cache is kept across turns, "
+             "so only new tokens are computed.",
     .options = run_table,
     .n_options = sizeof run_table / sizeof *run_table,
     .options_size = sizeof(qn_run_args),

@@ -4,7 +4,7 @@
 
 #include "cli/talk.h"
 
-// Until somebody ends it. Ctrl-C must be held (terminal.h).
+// Until somebody ends it. Ctrl-C and hangups must be held (terminal.h).
 QN_MUST_CHECK qn_status qn_converse(qn_talk *talk, qn_err *err);
 
 #endif

@@ -1,5 +1,7 @@
 #include "cli/edit.h"
 
+#include "cli/history.h"
+#include "cli/look.h"
 #include "cli/terminal.h"
 #include "core/mem.h"
 #include "core/utf8.h"
@@ -12,16 +14,18 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
 struct qn_edit {
     EditLine *line; // NULL: standard error is not a terminal, lines are read without editing
     HistoryW *history;
-    qn_ahead *ahead; // what was typed before the prompt was there
-    FILE *nowhere;   // for what libedit has to say about terminals
-    wchar_t *prompt; // of the line that is read
-    wchar_t none[1]; // in its place when memory is short
-    bool has_paste;  // the terminal brackets pasted text
-    bool was_interrupted;
+    qn_ahead *ahead;                 // what was typed before the prompt was there
+    FILE *nowhere;                   // for what libedit has to say about terminals
+    wchar_t *prompt;                 // of the line that is read
+    wchar_t none[1];                 // in its place when memory is short
+    bool has_paste;                  // the terminal brackets pasted text
+    bool was_interrupted, was_empty; // by Ctrl-C; with nothing typed
+    qn_complete_fn *complete;
     wchar_t pasted; // the first character of a text that was pasted as the line began; 0: none
     struct winsize window; // when the line was begun, or last seen
 };
@@ -74,6 +78,7 @@ static bool is_at_beginning(EditLine *line, bool is_alone) {
 }
 
 static int interrupt(qn_edit *edit) {
+    if (!edit->was_interrupted) edit->was_empty = is_at_beginning(edit->line, true);
     edit->was_interrupted = true;
     errno = EINTR;
     return -1;
@@ -156,6 +161,71 @@ static unsigned char insert_paste(EditLine *line, wint_t key) {
     return CC_REFRESH;
 }
 
+// --- completion ----------------------------------------------------------------------------------
+
+static int columns_of(const char *name) {
+    int columns = 0;
+    uint32_t code = 0;
+    for (size_t i = 0, size = strlen(name), n; i < size; i += n ? n : 1) {
+        n = qn_utf8_decode(name + i, size - i, &code);
+        columns += utf8proc_charwidth((utf8proc_int32_t)code);
+    }
+    return columns;
+}
+
+// The names in columns, below the line; a few rows of them.
+static void list_names(const qn_completion *c) {
+    enum { GAP = 2, MOST_ROWS = 20 };
+    int widest = 1;
+    for (size_t i = 0; i < c->n; i++) {
+        const int columns = columns_of(c->names[i]);
+        if (columns > widest) widest = columns;
+    }
+    const int width = qn_look_width(stderr), n_columns = width / (widest + GAP);
+    const size_t a_row = n_columns > 1 ? (size_t)n_columns : 1;
+    const size_t n = c->n < MOST_ROWS * a_row ? c->n : MOST_ROWS * a_row;
+    for (size_t i = 0; i < n; i++) {
+        const bool is_last = i % a_row == a_row - 1 || i + 1 == n;
+        const int pad = is_last ? 0 : widest + GAP - columns_of(c->names[i]);
+        fprintf(stderr, "%s%s%*s%s", i == 0 ? "\n" : "", c->names[i], pad, "", is_last ? "\n" : "");
+    }
+    if (n < c->n) fprintf(stderr, "and %zu more\n", c->n - n);
+}
+
+// Adds what all candidates go on with; if that is nothing, lists them.
+static unsigned char insert_common(EditLine *line, qn_completion *c) {
+    qn_buf common = {0};
+    qn_completion_common(&common, c);
+    const bool is_some = !common.failed && common.size;
+    const bool is_listed = !is_some && !common.failed && c->n > 1 && c->n <= QN_MOST_CANDIDATES;
+    wchar_t *wide = is_some ? widen(common.data) : NULL;
+    const bool is_inserted = wide && el_winsertstr(line, wide) == 0;
+    qn_buf_deinit(&common);
+    qn_free(wide);
+    if (is_listed) list_names(c);
+    if (is_listed) return CC_REDISPLAY;
+    return is_inserted ? CC_REFRESH : CC_ERROR;
+}
+
+// A tab is a tab in a text.
+static unsigned char complete(EditLine *line, wint_t key) {
+    qn_edit *edit = NULL;
+    (void)key;
+    if (el_wget(line, EL_CLIENTDATA, &edit) != 0 || !edit) return CC_ERROR;
+    const LineInfoW *info = el_wline(line);
+    const bool is_pasted = edit->pasted && *info->buffer == edit->pasted;
+    qn_buf typed = {0};
+    qn_completion c = {.is_text = is_pasted};
+    qn_buf_add(&typed, "", 0);
+    add_wide(&typed, info->buffer, (size_t)(info->cursor - info->buffer));
+    if (!typed.failed && !is_pasted) edit->complete(&c, typed.data);
+    const unsigned char result = c.is_text ? el_winsertstr(line, L"\t") == 0 ? CC_REFRESH : CC_ERROR
+                                           : insert_common(line, &c);
+    qn_completion_deinit(&c);
+    qn_buf_deinit(&typed);
+    return result;
+}
+
 static wchar_t *give_prompt(EditLine *line) {
     qn_edit *edit = NULL;
     (void)el_wget(line, EL_CLIENTDATA, &edit);
@@ -163,7 +233,6 @@ static wchar_t *give_prompt(EditLine *line) {
 }
 
 static bool set_up(qn_edit *edit) {
-    enum { REMEMBERED = 1000 };
     EditLine *line = edit->line;
     HistEventW event;
     const char *terminal = NULL;
@@ -174,11 +243,14 @@ static bool set_up(qn_edit *edit) {
         el_wset(line, EL_SETTY, L"-d", L"intr=", NULL) == 0 &&
         el_wset(line, EL_ADDFN, L"quern-newline", L"A new line", insert_newline) == 0 &&
         el_wset(line, EL_ADDFN, L"quern-paste", L"Pasted text", insert_paste) == 0 &&
+        el_wset(line, EL_ADDFN, L"quern-complete", L"Completion", complete) == 0 &&
+        el_wset(line, EL_BIND, L"^I", L"quern-complete", NULL) == 0 &&
         el_wset(line, EL_BIND, L"\\e\\r", L"quern-newline", NULL) == 0 &&
         el_wset(line, EL_BIND, L"\\e\\n", L"quern-newline", NULL) == 0 &&
         el_wset(line, EL_BIND, L"\\e[200~", L"quern-paste", NULL) == 0 &&
         el_wset(line, EL_BIND, L"^R", L"em-inc-search-prev", NULL) == 0 &&
-        history_w(edit->history, &event, H_SETSIZE, REMEMBERED) >= 0 &&
+        history_w(edit->history, &event, H_SETSIZE, QN_MOST_REMEMBERED) >= 0 &&
+        history_w(edit->history, &event, H_SETUNIQUE, 1) >= 0 &&
         el_wset(line, EL_HIST, history_w, edit->history) == 0;
     if (el_get(line, EL_TERMINAL, &terminal) == 0 && terminal)
         edit->has_paste = strcmp(terminal, "dumb") != 0;
@@ -193,9 +265,11 @@ static void set_characters(void) {
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-qn_status qn_edit_create(qn_edit **out, qn_is_command_fn *is_command, qn_err *err) {
+qn_status qn_edit_create(qn_edit **out, qn_is_command_fn *is_command, qn_complete_fn *complete_line,
+                         qn_err *err) {
     qn_edit *edit = qn_alloc(1, sizeof *edit);
     if (!edit) return QN_NOMEM(err, "line editor");
+    edit->complete = complete_line;
     if (isatty(STDERR_FILENO)) {
         set_characters();
         edit->nowhere = fopen("/dev/null", "we");
@@ -234,7 +308,7 @@ static void end_ahead(const qn_edit *edit) {
 
 static qn_edit_end read_edited(qn_buf *line, qn_edit *edit, const char *prompt) {
     int n = 0;
-    edit->was_interrupted = false;
+    edit->was_interrupted = edit->was_empty = false;
     edit->pasted = 0;
     (void)ioctl(STDIN_FILENO, TIOCGWINSZ, &edit->window);
     edit->prompt = widen(prompt);
@@ -250,7 +324,12 @@ static qn_edit_end read_edited(qn_buf *line, qn_edit *edit, const char *prompt) 
     // A character that was typed before it begins the line instead.
     if (text && n > 0) return edit->pasted && *text == edit->pasted ? QN_EDIT_PASTED : QN_EDIT_LINE;
     fputc('\n', stderr);
-    return edit->was_interrupted ? QN_EDIT_INTERRUPTED : QN_EDIT_CLOSED;
+    const LineInfoW *info = el_wline(edit->line);
+    if (!edit->was_interrupted) {
+        add_wide(line, info->buffer, (size_t)(info->lastchar - info->buffer));
+        return QN_EDIT_CLOSED;
+    }
+    return edit->was_empty ? QN_EDIT_NOTHING : QN_EDIT_INTERRUPTED;
 }
 
 // Takes a mark of pasted text away from the end of the line.
@@ -268,7 +347,8 @@ static qn_edit_end read_plain(qn_buf *line, const qn_edit *edit) {
     bool is_pasted = false;
     for (char c;;) {
         const qn_input input = wait_for_input(edit);
-        if (input == QN_INPUT_INTERRUPTED) return QN_EDIT_INTERRUPTED;
+        if (input == QN_INPUT_INTERRUPTED)
+            return line->size ? QN_EDIT_INTERRUPTED : QN_EDIT_NOTHING;
         if (input == QN_INPUT_SIGNALLED) continue;
         if (!read_byte(edit, &c)) return line->size ? whole : QN_EDIT_CLOSED;
         qn_buf_add(line, &c, 1);
@@ -296,4 +376,15 @@ void qn_edit_remember(qn_edit *edit, const char *text) {
     wchar_t *wide = edit->history && *text ? widen(text) : NULL;
     if (wide) (void)history_w(edit->history, &event, H_ENTER, wide);
     qn_free(wide);
+}
+
+void qn_edit_lend(qn_edit *edit) {
+    end_ahead(edit);
+    qn_ahead_restore(edit->ahead);
+    if (edit->has_paste) qn_paste_mark(false);
+}
+
+void qn_edit_take_back(qn_edit *edit) {
+    if (edit->has_paste) qn_paste_mark(true);
+    qn_ahead_begin(edit->ahead);
 }

@@ -198,6 +198,7 @@ const qn_foreign *qn_foreign_find(const char *command, const char *name, size_t 
 // --- words that are not options ------------------------------------------------------------------
 
 static const char command_first[] = "the command comes first: quern run MODEL -p TEXT";
+static const char history_fixed[] = "--no-history when quern starts keeps no history";
 static const char live_figures[] = "a line of figures follows each answer, /stats sums them up";
 
 static const struct {
@@ -222,14 +223,15 @@ static const struct {
     {QN_PLACE_COMMAND, "--model", command_first},
     {QN_PLACE_COMMAND, "-p", command_first},
     {QN_PLACE_COMMAND, "--prompt", command_first},
-    {QN_PLACE_CHAT, "/show", "/set shows the settings, 'quern inspect MODEL' the model"},
-    {QN_PLACE_CHAT, "/undo", "/regen gives another answer, /reset clears the conversation"},
+    {QN_PLACE_CHAT, "/glob", "/read FILE takes one file, and may be repeated"},
     {QN_PLACE_CHAT, "/retry", "/regen gives another answer"},
     {QN_PLACE_SETTING, "system", "use /system TEXT"},
     {QN_PLACE_SETTING, "think", "use /set reasoning on"},
     {QN_PLACE_SETTING, "nothink", "use /set reasoning off"},
     {QN_PLACE_SETTING, "wordwrap", "use /set no-wrap off"},
     {QN_PLACE_SETTING, "nowordwrap", "use /set no-wrap on"},
+    {QN_PLACE_SETTING, "history", history_fixed},
+    {QN_PLACE_SETTING, "nohistory", history_fixed},
     {QN_PLACE_SETTING, "verbose", live_figures},
     {QN_PLACE_SETTING, "quiet", live_figures},
 };

@@ -122,6 +122,10 @@ static void print_environment(void) {
                    "the file of defaults of options, instead of config.toml; none: no file");
     print_variable("QUERN_OPT_...", "the default of an option: QUERN_OPT_CACHE_TYPE=q8_0 for "
                                     "--cache-type q8_0");
+    print_variable("VISUAL, EDITOR", "the program of /edit in a conversation");
+    print_variable("XDG_STATE_HOME",
+                   "the folder of quern/history, what was typed in conversations, "
+                   "instead of ~/.local/state");
     print_variable("NO_COLOR", "not empty: no colour");
     print_variable("TERM", "dumb, or not set: no escape sequences at all");
     printf(".PP\nFor debugging:\n");

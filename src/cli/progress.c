@@ -69,7 +69,7 @@ bool qn_progress_show(void *progress, int64_t done, int64_t total) {
         p->shown = now;
         draw(p, done, total, now - p->start);
     }
-    return !qn_interrupt_take();
+    return !qn_stop_is_wanted();
 }
 
 void qn_progress_end(qn_progress *progress) {

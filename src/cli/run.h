@@ -29,7 +29,7 @@ typedef struct qn_run_args {
     qn_live_args live;
     qn_sampling_args sampling;
     int64_t context;
-    bool raw, json, naive, mtp, session_state;
+    bool raw, json, naive, mtp, session_state, no_history;
     qn_trace_args trace;
     qn_expert_args experts;
     qn_engine_args engine;

@@ -180,6 +180,24 @@ static qn_status keep_texts(size_t *n_images, json_t *messages, const char *what
     return QN_OK;
 }
 
+// --- what has not been asked yet -----------------------------------------------------------------
+
+static void put_text(json_t **root, const char *name, const qn_buf *text) {
+    if (text->size) qn_json_put(root, name, qn_json_string(text->data, text->size));
+}
+
+static qn_status check_text(const json_t *root, const char *name, const char *path, qn_err *err) {
+    const json_t *text = json_object_get(root, name);
+    if (!text || json_is_string(text)) return QN_OK;
+    return QN_FAIL(err, FORMAT, "%s: \"%s\" is not a string", path, name);
+}
+
+static void take_kept(qn_buf *to, const json_t *root, const char *name) {
+    const json_t *text = json_object_get(root, name);
+    qn_buf_deinit(to);
+    qn_buf_add(to, json_string_value(text), json_string_length(text));
+}
+
 // --- files ---------------------------------------------------------------------------------------
 
 // The text of a session; the mark that identifies the file is at its very beginning.
@@ -229,6 +247,8 @@ qn_status qn_saved_print(qn_buf *to, size_t *n_images, const qn_talk *t, json_t 
     }
     json_t *root = json_pack("{s:i, s:o, s:o, s:o}", mark, VERSION, "model", model, "settings",
                              settings_json(t), "messages", messages);
+    put_text(&root, "waiting", &t->waiting);
+    put_text(&root, "typed", &t->typed);
     if (!root) return QN_NOMEM(err, "a session");
     write_session(to, root);
     const qn_status status = to->failed ? QN_NOMEM(err, "a session") : check_session(to, root, err);
@@ -254,6 +274,11 @@ qn_status qn_saved_write(qn_talk *t, const char *path, qn_err *err) {
     return status;
 }
 
+qn_status qn_saved_keep(qn_talk *t, qn_err *err) {
+    const char *path = t->args->session;
+    return path && t->template ? qn_saved_write(t, path, err) : QN_OK;
+}
+
 qn_status qn_saved_check(const char *path, qn_err *err) {
     qn_newfile *file = NULL;
     QN_TRY(qn_newfile_check(path, &kind, err));
@@ -277,13 +302,18 @@ static qn_status take_session(qn_talk *t, size_t *n_images, const json_t *model,
     QN_TRY(keep_texts(n_images, messages, path, err));
     if (settings && !json_is_object(settings))
         return QN_FAIL(err, FORMAT, "%s: \"settings\" is not an object", path);
+    QN_TRY(check_text(root, "waiting", path, err));
+    QN_TRY(check_text(root, "typed", path, err));
     QN_TRY(take_settings(t, settings, path, err));
     char *text = NULL;
     QN_TRY(qn_json_print(&text, messages, &(qn_json_form){0}, "a session", err));
     const qn_status status = qn_chat_set_messages(t->chat, text, strlen(text), path, err);
     qn_free(text);
-    if (!status) t->completion = 0;
-    return status;
+    if (status) return status;
+    t->completion = 0;
+    take_kept(&t->waiting, root, "waiting");
+    take_kept(&t->typed, root, "typed");
+    return t->waiting.failed || t->typed.failed ? QN_NOMEM(err, "a session") : QN_OK;
 }
 
 qn_status qn_saved_take(qn_talk *t, size_t *n_images, const json_t *model, const char *text,

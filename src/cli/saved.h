@@ -9,6 +9,8 @@
 QN_MUST_CHECK qn_status qn_saved_check(const char *path, qn_err *err);
 // Pictures are not kept, only the text of messages; a note says so, once in a talk.
 QN_MUST_CHECK qn_status qn_saved_write(qn_talk *talk, const char *path, qn_err *err);
+// Writes to the file of --session, if there is one and messages are remembered.
+QN_MUST_CHECK qn_status qn_saved_keep(qn_talk *talk, qn_err *err);
 // Replaces the messages of the talk; settings are taken where none was typed. Another model than
 // the file's, or a file that is none, is an error that changes nothing.
 QN_MUST_CHECK qn_status qn_saved_read(qn_talk *talk, const char *path, qn_err *err);

@@ -1,35 +1,18 @@
 // Commands of a conversation that name files.
 #include "cli/conversation.h"
 
+#include "cli/complete.h"
 #include "cli/out.h"
 #include "cli/saved.h"
 #include "cli/terminal.h"
 
-#include "core/debug.h"
+#include "core/file.h"
 
 #include <string.h>
+#include <unistd.h>
 
-// The name of a file as in a shell: ~/ at the beginning is the user's folder; in quotes, or after a
-// backslash, characters stand for themselves. Spaces need neither, as there is only one name.
 static qn_status read_name(qn_buf *out, const char *command, const char *text, qn_err *err) {
-    const char *home = qn_surroundings_read().home;
-    char quote = 0; // that is open
-    qn_buf_add(out, "", 0);
-    if (home && *text == '~' && (text[1] == '/' || !text[1])) {
-        qn_buf_text(out, home);
-        text++;
-    }
-    for (; *text; text++) {
-        const bool is_special = text[1] == '"' || text[1] == '\\' || !quote;
-        if (*text == quote)
-            quote = 0;
-        else if (!quote && (*text == '"' || *text == '\''))
-            quote = *text;
-        else if (*text == '\\' && quote != '\'' && text[1] && is_special)
-            qn_buf_add(out, ++text, 1);
-        else
-            qn_buf_add(out, text, 1);
-    }
+    const char quote = qn_file_name_read(out, text);
     if (out->failed) return QN_NOMEM(err, "the name of a file");
     if (quote) return QN_FAIL(err, ARGUMENT, "%s: a quote is not closed", command);
     return out->size ? QN_OK : QN_FAIL(err, ARGUMENT, "%s needs the name of a file", command);
@@ -55,8 +38,9 @@ qn_status qn_slash_load(qn_conversation *c, const char *rest, qn_err *err) {
     qn_status status = read_name(&path, "/load", rest, err);
     if (!status) status = qn_saved_read(c->talk, path.data, err);
     if (!status) tell_file(c, "loaded from", path.data);
+    if (!status) qn_conversation_tell_state(c);
     qn_buf_deinit(&path);
-    return status ? status : qn_conversation_keep(c, err);
+    return status ? status : qn_saved_keep(c->talk, err);
 }
 
 static qn_status add_image(qn_talk *t, const char *path, qn_err *err) {
@@ -82,4 +66,36 @@ qn_status qn_slash_image(qn_conversation *c, const char *rest, qn_err *err) {
     if (!status) status = add_image(c->talk, path.data, err);
     qn_buf_deinit(&path);
     return status;
+}
+
+static qn_status add_file(qn_talk *t, const char *path, qn_err *err) {
+    enum { MOST_TEXT = 16 << 20 }; // a session that has it can still be read
+    qn_buf text = {0};
+    qn_shown name;
+    const size_t before = t->waiting.size;
+    qn_clean(&name, qn_path_name(path));
+    qn_status status = QN_OK;
+    if (!qn_path_is_file(path) && access(path, F_OK) == 0)
+        status = QN_FAIL(err, ARGUMENT, "/read takes a file, %s is none", path);
+    if (!status) status = qn_text_read(&text, path, MOST_TEXT, err);
+    if (!status && before + text.size > MOST_TEXT)
+        status = QN_FAIL(err, LIMIT, "%s: %zu bytes, and %zu wait already; at most %d together",
+                         path, text.size, before, MOST_TEXT);
+    if (!status) status = qn_talk_add_text(t, name.text, text.data, text.size, err);
+    if (!status) qn_print_dim("%s, %zu bytes, goes before the next question", name.text, text.size);
+    qn_buf_deinit(&text);
+    return status;
+}
+
+qn_status qn_slash_read(qn_conversation *c, const char *rest, qn_err *err) {
+    qn_buf path = {0};
+    if (strcmp(rest, "none") == 0) {
+        qn_buf_deinit(&c->talk->waiting);
+        qn_print_dim("no files");
+        return qn_saved_keep(c->talk, err);
+    }
+    qn_status status = read_name(&path, "/read", rest, err);
+    if (!status) status = add_file(c->talk, path.data, err);
+    qn_buf_deinit(&path);
+    return status ? status : qn_saved_keep(c->talk, err);
 }

@@ -3,6 +3,7 @@
 
 #include "cli/args.h"
 #include "cli/foreign.h"
+#include "cli/saved.h"
 #include "cli/terminal.h"
 
 #include "core/mem.h"
@@ -172,7 +173,7 @@ static qn_status set_value(qn_conversation *c, const qn_option *option, const ch
         settle_greedy(&c->talk->args->sampling, option);
     }
     qn_buf_deinit(&old);
-    return status ? status : qn_conversation_keep(c, err);
+    return status ? status : qn_saved_keep(c->talk, err);
 }
 
 // A name without a value is a question, and changes nothing. The help names other options with
@@ -201,4 +202,24 @@ qn_status qn_slash_set(qn_conversation *c, const char *rest, qn_err *err) {
     if (*value) return set_value(c, option, value, err);
     show_setting(c, option);
     return QN_OK;
+}
+
+// The first word is a name, the second a value where there are words to choose from.
+void qn_slash_complete_set(qn_completion *to, const char *typed) {
+    const qn_option *option;
+    const size_t n = strcspn(typed, " "), begin = n + strspn(typed + n, " ");
+    if (!typed[n]) {
+        for (size_t i = 0; (option = qn_live_option(i)); i++)
+            qn_completion_add(to, option->name + 2, typed, n);
+        to->n_typed = n;
+        to->goes_on = true;
+        return;
+    }
+    option = find_setting(typed, n, NULL);
+    static const char *const flag_words[] = {"on", "off", NULL};
+    const char *const *words = option ? option->words : NULL;
+    if (option && option->kind == QN_OPTION_FLAG) words = flag_words;
+    to->n_typed = strlen(typed + begin);
+    for (; words && *words; words++) qn_completion_add(to, *words, typed + begin, to->n_typed);
+    if (option) qn_completion_add(to, "default", typed + begin, to->n_typed);
 }

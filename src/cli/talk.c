@@ -1,6 +1,7 @@
 #include "cli/talk.h"
 
 #include "cli/out.h"
+#include "cli/saved.h"
 #include "cli/terminal.h"
 #include "cli/facts.h"
 
@@ -34,6 +35,7 @@ qn_status qn_talk_set_system(qn_talk *t, const char *text, qn_err *err) {
 qn_status qn_talk_reset(qn_talk *t, qn_err *err) {
     t->completion = 0;
     qn_pictures_clear(&t->images);
+    qn_buf_deinit(&t->waiting);
     return qn_chat_truncate(t->chat, is_of(t->chat, 0, "system") ? 1 : 0, err);
 }
 
@@ -284,6 +286,7 @@ static qn_status answer_messages(qn_talk *t, size_t n, qn_err *err) {
                      .images = info.row->images,
                      .n_images = info.row->n_images};
     qn_status status = set_prompt(t, &p, err);
+    if (!status) status = qn_saved_keep(t, err); // what was typed outlives what may happen now
     if (!status) status = run_answer(&answer, t, turn, err);
     if (!status) status = add_answer(t, n, &answer, err);
     qn_answer_deinit(&answer);
@@ -299,36 +302,137 @@ static qn_status answer_raw(qn_talk *t, const char *text, size_t size, qn_err *e
     return QN_OK;
 }
 
-qn_status qn_talk_ask(qn_talk *t, const char *text, size_t size, qn_err *err) {
-    if (size == 0) return QN_FAIL(err, ARGUMENT, "the prompt is empty");
-    QN_TRY(qn_text_check("the prompt", text, size, err));
+// A message, and the answer to it; if that fails, neither. One that has no answer goes.
+static qn_status answer_message(qn_talk *t, const qn_message *message, qn_err *err) {
+    size_t n = qn_chat_n_messages(t->chat);
+    bool is_open = false;
+    (void)qn_talk_question(t, &is_open);
+    if (is_open) QN_TRY(qn_chat_truncate(t->chat, --n, err));
+    QN_TRY(qn_chat_add(t->chat, message, err));
     t->completion = 0;
-    if (!t->template) {
-        const qn_status raw = answer_raw(t, text, size, err);
-        if (raw) return hint_images(t, raw, err);
-        qn_pictures_clear(&t->images);
-        return QN_OK;
-    }
-    const size_t n_before = qn_chat_n_messages(t->chat);
+    const qn_status status = answer_messages(t, n + 1, err);
+    const qn_status cut = status ? qn_chat_truncate(t->chat, n, NULL) : QN_OK;
+    return cut ? cut : status;
+}
+
+static qn_status ask_text(qn_talk *t, const char *text, size_t size, qn_err *err) {
+    QN_TRY(qn_text_check("the prompt", text, size, err));
     const qn_message message =
         QN_INIT(qn_message, .role = "user", .text = text, .text_size = size,
                 .images = qn_pictures_list(&t->images), .n_images = t->images.n);
-    QN_TRY(qn_chat_add(t->chat, &message, err));
-    const qn_status status = answer_messages(t, n_before + 1, err);
-    if (!status) {
-        qn_pictures_clear(&t->images);
-        return QN_OK;
-    }
-    const qn_status cut = qn_chat_truncate(t->chat, n_before, NULL);
-    return cut ? cut : hint_images(t, status, err);
+    t->completion = 0;
+    const qn_status status =
+        t->template ? answer_message(t, &message, err) : answer_raw(t, text, size, err);
+    if (status) return hint_images(t, status, err);
+    qn_pictures_clear(&t->images);
+    return QN_OK;
+}
+
+qn_status qn_talk_ask(qn_talk *t, const char *text, size_t size, qn_err *err) {
+    if (size == 0) return QN_FAIL(err, ARGUMENT, "the prompt is empty");
+    if (t->waiting.size == 0) return ask_text(t, text, size, err);
+    qn_buf whole = {0}, waiting = t->waiting;
+    t->waiting = (qn_buf){0}; // it is part of the question now, unless that fails
+    qn_buf_add(&whole, waiting.data, waiting.size);
+    qn_buf_add(&whole, text, size);
+    const qn_status status =
+        whole.failed ? QN_NOMEM(err, "the prompt") : ask_text(t, whole.data, whole.size, err);
+    qn_buf_deinit(&whole);
+    if (status)
+        t->waiting = waiting;
+    else
+        qn_buf_deinit(&waiting);
+    return status;
 }
 
 qn_status qn_talk_again(qn_talk *t, qn_err *err) {
     const size_t n = qn_chat_n_messages(t->chat);
-    if (n == 0 || !is_of(t->chat, n - 1, "assistant"))
+    const bool is_answered = n > 0 && is_of(t->chat, n - 1, "assistant");
+    if (n == 0 || is_of(t->chat, n - 1, "system"))
         return QN_FAIL(err, STATE, "there is no answer yet");
-    t->completion++;
-    return answer_messages(t, n - 1, err);
+    t->completion = is_answered ? t->completion + 1 : 0;
+    return answer_messages(t, n - is_answered, err);
+}
+
+// --- questions -----------------------------------------------------------------------------------
+
+// The number of messages up to the last question, with it; 0: there is none.
+static size_t find_question(const qn_talk *t) {
+    size_t n = qn_chat_n_messages(t->chat);
+    while (n > 0 && !is_of(t->chat, n - 1, "user")) n--;
+    return n;
+}
+
+const char *qn_talk_question(const qn_talk *t, bool *is_open) {
+    const size_t n = find_question(t);
+    qn_message message = QN_INIT(qn_message);
+    if (is_open) *is_open = n > 0 && n == qn_chat_n_messages(t->chat);
+    if (n == 0 || qn_chat_get(&message, t->chat, n - 1, NULL)) return NULL;
+    return message.text ? message.text : "";
+}
+
+qn_status qn_talk_undo(qn_buf *question, qn_talk *t, qn_err *err) {
+    const size_t n = find_question(t);
+    if (n == 0) return QN_FAIL(err, STATE, "there is no question to take back");
+    qn_buf_text(question, qn_talk_question(t, NULL));
+    if (question->failed) return QN_NOMEM(err, "a question");
+    t->completion = 0;
+    return qn_chat_truncate(t->chat, n - 1, err);
+}
+
+qn_status qn_talk_add_text(qn_talk *t, const char *name, const char *text, size_t size,
+                           qn_err *err) {
+    QN_TRY(qn_text_check(name, text, size, err));
+    qn_buf_printf(&t->waiting, "--- %s ---\n", name);
+    qn_buf_add(&t->waiting, text, size);
+    if (size && text[size - 1] != '\n') qn_buf_text(&t->waiting, "\n");
+    qn_buf_printf(&t->waiting, "--- end of %s ---\n\n", name);
+    return t->waiting.failed ? QN_NOMEM(err, name) : QN_OK;
+}
+
+// --- results of tools ----------------------------------------------------------------------------
+
+// The calls of the last message that is no result, without as many as there are results behind it.
+static json_t *open_calls(const json_t *messages) {
+    size_t i = json_array_size(messages), n_results = 0;
+    const char *role = NULL;
+    for (; i > 0; i--) {
+        role = json_string_value(json_object_get(json_array_get(messages, i - 1), "role"));
+        if (!role || strcmp(role, "tool") != 0) break;
+        n_results++;
+    }
+    json_t *calls = i ? json_object_get(json_array_get(messages, i - 1), "tool_calls") : NULL;
+    json_t *open = json_array();
+    for (size_t k = n_results; k < json_array_size(calls); k++) {
+        json_t *call = json_array_get(calls, k);
+        if (json_is_object(json_object_get(call, "function")))
+            qn_json_push(&open, json_incref(call));
+    }
+    return open;
+}
+
+qn_status qn_talk_open_calls(json_t **out, const qn_talk *t, qn_err *err) {
+    char *text = NULL;
+    json_t *messages = NULL;
+    QN_TRY(qn_chat_print_messages(&text, t->chat, err));
+    const qn_status status =
+        qn_json_parse(&messages, text, strlen(text), false, "the messages", err);
+    qn_free(text);
+    if (status) return status;
+    *out = open_calls(messages);
+    json_decref(messages);
+    return *out ? QN_OK : QN_NOMEM(err, "tool calls");
+}
+
+qn_status qn_talk_add_result(qn_talk *t, const char *text, qn_err *err) {
+    const qn_message message =
+        QN_INIT(qn_message, .role = "tool", .text = text, .text_size = strlen(text));
+    json_t *calls = NULL;
+    QN_TRY(qn_talk_open_calls(&calls, t, err));
+    const size_t n_open = json_array_size(calls);
+    json_decref(calls);
+    if (n_open == 0) return QN_FAIL(err, STATE, "no tool call waits for a result");
+    return n_open > 1 ? qn_chat_add(t->chat, &message, err) : answer_message(t, &message, err);
 }
 
 // --- opening -------------------------------------------------------------------------------------
@@ -525,5 +629,7 @@ void qn_talk_close(qn_talk *t) {
     qn_template_destroy(t->template);
     qn_chat_destroy(t->chat);
     qn_pictures_clear(&t->images);
+    qn_buf_deinit(&t->waiting);
+    qn_buf_deinit(&t->typed);
     qn_tracer_deinit(&t->tracer);
 }

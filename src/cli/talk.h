@@ -5,6 +5,8 @@
 
 #include "cli/answer.h"
 #include "cli/run.h"
+#include "core/buf.h"
+#include "core/json.h"
 
 // Of all answers so far.
 typedef struct qn_talk_figures {
@@ -27,6 +29,8 @@ typedef struct qn_talk {
     qn_chat *chat;         // messages, and the tools offered to the model
     size_t n_mark;         // of the last prompt, which the next one will begin with; 0: unknown
     qn_pictures images;    // for the next question
+    qn_buf waiting;        // texts of files, in front of it
+    qn_buf typed;          // the beginning of one, when the terminal went away
     uint32_t completion;   // how often the last question was answered before
     bool has_warned;       // of a template that changes texts
     bool has_looked;       // whether the template has a switch for reasoning
@@ -57,7 +61,23 @@ const char *qn_talk_system(const qn_talk *talk); // borrowed; NULL: none
 QN_MUST_CHECK qn_status qn_talk_reset(qn_talk *talk, qn_err *err);
 // Asks, prints the answer and remembers both. A question that fails is rolled back.
 QN_MUST_CHECK qn_status qn_talk_ask(qn_talk *talk, const char *text, size_t size, qn_err *err);
-// Takes the last answer back and gives another; QN_STATE if there is none.
+// Takes the last answer back and gives another, or answers a question that has none; QN_STATE if
+// there is neither.
 QN_MUST_CHECK qn_status qn_talk_again(qn_talk *talk, qn_err *err);
+// Takes the last question back, with all that followed, into an empty buffer; QN_STATE if there is
+// none.
+QN_MUST_CHECK qn_status qn_talk_undo(qn_buf *question, qn_talk *talk, qn_err *err);
+// The last question; NULL: none. Borrowed until the conversation changes. *is_open (may be NULL):
+// it has no answer.
+const char *qn_talk_question(const qn_talk *talk, bool *is_open);
+
+// The calls of the last answer that have no result yet, a list of objects with "function"; owned.
+QN_MUST_CHECK qn_status qn_talk_open_calls(json_t **out, const qn_talk *talk, qn_err *err);
+// Gives the first of them its result. After the last one the model goes on, as in qn_talk_ask.
+QN_MUST_CHECK qn_status qn_talk_add_result(qn_talk *talk, const char *text, qn_err *err);
+
+// A text of a file in front of the next question, with its name.
+QN_MUST_CHECK qn_status qn_talk_add_text(qn_talk *talk, const char *name, const char *text,
+                                         size_t size, qn_err *err);
 
 #endif

@@ -15,26 +15,28 @@
 
 enum { MAX_TEXT = 1024 };
 
-// Blocked and polled, the signal needs no handler, and so no state that a handler could reach.
-static sigset_t interrupt_set(void) {
+// Blocked and polled, a signal needs no handler, and so no state that a handler could reach.
+static sigset_t set_of(int number) {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
+    sigaddset(&set, number);
     return set;
 }
 
+static bool is_held(int number) {
+    sigset_t held;
+    return pthread_sigmask(SIG_BLOCK, NULL, &held) == 0 && sigismember(&held, number) == 1;
+}
+
 void qn_interrupt_hold(void) {
-    const sigset_t set = interrupt_set();
+    const sigset_t set = set_of(SIGINT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
-bool qn_interrupt_is_held(void) {
-    sigset_t held;
-    return pthread_sigmask(SIG_BLOCK, NULL, &held) == 0 && sigismember(&held, SIGINT) == 1;
-}
+bool qn_interrupt_is_held(void) { return is_held(SIGINT); }
 
 bool qn_interrupt_take(void) {
-    const sigset_t set = interrupt_set();
+    const sigset_t set = set_of(SIGINT);
     if (!qn_interrupt_is_held()) return false;
     const struct timespec no_wait = {0};
     return sigtimedwait(&set, NULL, &no_wait) == SIGINT;
@@ -42,16 +44,34 @@ bool qn_interrupt_take(void) {
 
 bool qn_interrupt_progress(void *unused, int64_t done, int64_t total) {
     (void)unused, (void)done, (void)total;
-    return !qn_interrupt_take();
+    return !qn_stop_is_wanted();
 }
 
 void qn_interrupt_die(void) {
-    const sigset_t set = interrupt_set();
+    const sigset_t set = set_of(SIGINT);
     fflush(NULL);
     signal(SIGINT, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     raise(SIGINT);
 }
+
+void qn_hangup_hold(void) {
+    const sigset_t set = set_of(SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+bool qn_hangup_is_pending(void) {
+    sigset_t pending;
+    return is_held(SIGHUP) && sigpending(&pending) == 0 && sigismember(&pending, SIGHUP) == 1;
+}
+
+// Where it is ignored the program goes on.
+void qn_hangup_die(void) {
+    const sigset_t set = set_of(SIGHUP);
+    if (qn_hangup_is_pending()) pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+bool qn_stop_is_wanted(void) { return qn_interrupt_take() || qn_hangup_is_pending(); }
 
 void qn_print_dim(const char *fmt, ...) {
     if (!qn_look_at(stderr).is_terminal) return;

@@ -11,7 +11,15 @@ void qn_interrupt_hold(void);
 bool qn_interrupt_is_held(void);
 // True if Ctrl-C was pressed since the last call. Never true unless held.
 bool qn_interrupt_take(void);
-// A qn_progress_fn without an argument: stops when Ctrl-C was pressed.
+// The same for the signal that the terminal went away, in a conversation: what is read from it ends
+// then, and what was typed can be kept.
+void qn_hangup_hold(void);
+bool qn_hangup_is_pending(void); // never unless held
+// Ends the program by it, if it came.
+void qn_hangup_die(void);
+// Ctrl-C was pressed since it was last asked for, or the terminal went away.
+bool qn_stop_is_wanted(void);
+// A qn_progress_fn without an argument: stops when that is wanted.
 bool qn_interrupt_progress(void *unused, int64_t done, int64_t total);
 // Ends the program as Ctrl-C does where it is not held: whoever started it sees that it died of the
 // signal, and a loop of the shell ends too.

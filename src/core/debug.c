@@ -93,11 +93,15 @@ static const char *read_variable(const char *name) {
 }
 
 qn_surroundings qn_surroundings_read(void) {
+    const char *visual = read_variable("VISUAL");
     return (qn_surroundings){.term = read_variable("TERM"),
                              .no_color = read_variable("NO_COLOR"),
                              .home = read_variable("HOME"),
                              .config_home = read_variable("XDG_CONFIG_HOME"),
-                             .config = read_variable("QUERN_CONFIG")};
+                             .config = read_variable("QUERN_CONFIG"),
+                             .state_home = read_variable("XDG_STATE_HOME"),
+                             .editor = visual ? visual : read_variable("EDITOR"),
+                             .temporary = read_variable("TMPDIR")};
 }
 
 int qn_launch_rank(void) {

@@ -29,6 +29,9 @@ typedef struct qn_surroundings {
     const char *home;        // HOME: the user's folder
     const char *config_home; // XDG_CONFIG_HOME: where programs keep settings, else ~/.config
     const char *config;      // QUERN_CONFIG: the file of defaults of options, or "none"
+    const char *state_home;  // XDG_STATE_HOME: for what programs keep from run to run
+    const char *editor;      // VISUAL, else EDITOR: a command
+    const char *temporary;   // TMPDIR: for temporary files
 } qn_surroundings;
 
 qn_surroundings qn_surroundings_read(void);
