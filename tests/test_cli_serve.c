@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <sys/prctl.h>
 
 #define CHAT "/v1/chat/completions"
 
@@ -94,6 +95,7 @@ static void privileges_are_given_up(void **state) {
     int n = 0;
     process p;
     (void)state;
+    if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0) skip(); // as in qemu
     start(&p, args);
     json_t *a = post_json(&p.rig, CHAT,
                           "{\"model\": \"quern-mini-Q8_0\", \"messages\": [{\"role\": \"user\", "
