@@ -47,5 +47,5 @@ add_custom_command(OUTPUT ${library}
   COMMAND ${QN_NVCC} -shared -cudart static ${codes} -Xlinker --exclude-libs,ALL -o ${library} ${parts}
   DEPENDS ${parts} COMMENT "Linking libquern-cuda.so" VERBATIM)
 add_custom_target(quern_cuda ALL DEPENDS ${library})
-install(FILES ${library} DESTINATION ${CMAKE_INSTALL_LIBDIR} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
+install(FILES ${library} DESTINATION ${CMAKE_INSTALL_LIBDIR}/quern PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
   GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)

@@ -16,7 +16,7 @@ static void *open_library(const char *path) {
     return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
-// A file of this folder. *is_there: it is, though it may be one that cannot be opened.
+// A file below this folder. *is_there: it is, though it may be one that cannot be opened.
 static void *open_in(bool *is_there, const char *folder, size_t size, const char *below,
                      const char *name) {
     qn_buf path = {0};
@@ -30,16 +30,19 @@ static void *open_in(bool *is_there, const char *folder, size_t size, const char
     return library;
 }
 
+// From the folder of the program or library that this is in: where it was built, installed as a
+// library, installed as a program.
+static const char *const places[] = {"", "quern/", "../" QN_LIBDIR "/quern/"};
+
 static void *open_beside(bool *is_there, const char *name) {
     Dl_info here;
     void *library = NULL;
-    if (dladdr((const void *)(uintptr_t)open_beside, &here) && here.dli_fname) {
-        const char *slash = strrchr(here.dli_fname, '/');
-        const size_t size = slash ? (size_t)(slash - here.dli_fname) : 0;
-        if (slash) library = open_in(is_there, here.dli_fname, size, "", name);
-        if (slash && !*is_there)
-            library = open_in(is_there, here.dli_fname, size, "../" QN_LIBDIR "/", name);
-    }
+    const bool is_known =
+        dladdr((const void *)(uintptr_t)open_beside, &here) && here.dli_fname != NULL;
+    const char *slash = is_known ? strrchr(here.dli_fname, '/') : NULL;
+    const size_t size = slash ? (size_t)(slash - here.dli_fname) : 0;
+    for (size_t i = 0; slash && !*is_there && i < sizeof places / sizeof *places; i++)
+        library = open_in(is_there, here.dli_fname, size, places[i], name);
     return *is_there ? library : open_library(name);
 }
 

@@ -13,9 +13,9 @@ typedef struct qn_plugin {
     const char *broken;  // and of one that is, and cannot be opened
 } qn_plugin;
 
-// Opens the library beside the program or the library that this function is in, where they are
-// installed together, or where the system looks; it stays open. *symbol lives as long as the
-// process.
+// Opens the library beside the program or the library that this function is in, in the folder
+// `quern` of the libraries that they are installed with, or where the system looks; it stays open.
+// *symbol lives as long as the process.
 QN_MUST_CHECK qn_status qn_plugin_open(void **symbol, const qn_plugin *plugin, qn_err *err);
 
 #endif
