@@ -54,6 +54,7 @@ for file in man/man1/quern.1 man/man1/quern-run.1 man/man3/libquern.3 man/man3/q
 done
 cmp "$share/bash-completion/completions/quern" "$build/pages/quern.bash"
 [ -f "$share/$(sed -n 's/^\.so /man\//p' "$share/man/man3/qn_generate.3")" ]
+grep -q "^\.TH LIBQUERN 3 .*\"Quern $(pkg-config --modversion quern)\"" "$share/man/man3/libquern.3"
 
 # A program finds its plug-ins beside it, or in the folder of libraries.
 for plugin in "$build"/libquern-*.so; do

@@ -31,7 +31,7 @@ static void test_help(void **state) {
         assert_string_equal(a.out, c.out);
         cli_free(&a), cli_free(&b), cli_free(&c);
     }
-    cli_result switches = CLI_RUN("help", "switches"), version = CLI_RUN("--version");
+    cli_result switches = CLI_RUN("help", "switches");
     cli_assert_done(&switches);
     assert_non_null(strstr(switches.out, "QN_DEBUG"));
     for (const char *at = switches.out; (at = strstr(at, "\n  QN_"));
@@ -39,8 +39,38 @@ static void test_help(void **state) {
         const size_t n = strspn(at + 3, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_");
         assert_true(at[3 + n] == ' ');
     }
-    assert_string_equal(version.out + strlen("quern "), "0.1.0\n");
-    cli_free(&all), cli_free(&none), cli_free(&switches), cli_free(&version);
+    cli_free(&all), cli_free(&none), cli_free(&switches);
+}
+
+// What follows this name on a line of its own.
+static const char *after(const char *text, const char *name) {
+    const char *at = strstr(text, name);
+    assert_non_null(at);
+    assert_true(at == text || at[-1] == '\n');
+    return at + strlen(name) + strspn(at + strlen(name), " ");
+}
+
+static void version_tells_what_was_built(void **state) {
+    (void)state;
+    cli_result version = CLI_RUN("--version"), devices = CLI_RUN("devices");
+    cli_assert_done(&version);
+    assert_memory_equal(after(version.out, "quern "), "0.1.0\ncommit ", 13);
+    const char *commit = after(version.out, "commit "); // as `git archive` or git names it
+    assert_true(strspn(commit, "0123456789abcdef") >= 12 || strncmp(commit, "unknown\n", 8) == 0);
+    const char *compiler = after(version.out, "compiler ");
+    assert_true(strncmp(compiler, "gcc ", 4) == 0 || strstr(compiler, "lang ")); // Clang, clang
+    const char *level = after(version.out, "CPU level ");
+    char device[64]; // and none after it, as the last is the best
+    snprintf(device, sizeof device, "\ncpu:%.*s ", (int)strcspn(level, "\n"), level);
+    const char *listed = strstr(devices.out, device);
+    assert_non_null(listed);
+    assert_null(strstr(listed + 1, "\ncpu:"));
+    const char *libraries = after(version.out, "libraries ");
+    assert_non_null(strstr(libraries, "jansson 2."));
+    assert_non_null(strstr(libraries, ", zlib 1."));
+    cli_result word = CLI_RUN("version");
+    assert_string_equal(word.out, version.out);
+    cli_free(&version), cli_free(&devices), cli_free(&word);
 }
 
 // The options ("-p", "--prompt") that stand in a text, each followed by a newline.
@@ -451,6 +481,7 @@ static void refusals_that_lenience_lifts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),
+        cmocka_unit_test(version_tells_what_was_built),
         cmocka_unit_test(test_docs_and_help_agree),
         cmocka_unit_test(test_stray_switches),
         cmocka_unit_test(test_empty_switches),

@@ -14,4 +14,4 @@ done
 for shell in bash zsh fish; do
     $emulator "$program" help completion "$shell" >"$out/quern.$shell"
 done
-awk -v out="$out/man3" -v version="$($emulator "$program" --version | cut -d ' ' -f 2)" -f "$(dirname "$0")/man3.awk" "$header"
+awk -v out="$out/man3" -v version="$($emulator "$program" --version | head -n 1 | cut -d ' ' -f 2)" -f "$(dirname "$0")/man3.awk" "$header"

@@ -8,6 +8,7 @@
 #include "cli/split.h"
 #include "cli/terminal.h"
 #include "cli/user_config.h"
+#include "cli/version.h"
 
 #include "core/debug.h"
 #include "core/file.h"
@@ -221,7 +222,7 @@ static int run(const qn_command *command, char *const *words, size_t n) {
 
 static int print_version(char *const *words, size_t n) {
     (void)words, (void)n;
-    printf("quern %s\n", qn_version());
+    qn_version_print();
     return finish(DONE);
 }
 
