@@ -11,7 +11,7 @@ build = @tools/build.sh $(1) "$(2)" $(3)
 # What `make run` does when nobody can type.
 STORY  = -p "Tell me a short story." -n 80
 
-.PHONY: all run test test-memory test-hostile test-schemas test-large test-arm64 debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
+.PHONY: all run test test-memory test-hostile test-schemas test-large test-arm64 debug asan ubsan tsan check fuzz bench fmt lint sz install uninstall clean help setup setup-check
 .DEFAULT_GOAL = all
 
 # build the program and the library into build/, and those for GPUs and MPI where there is nvcc and MPI
@@ -106,9 +106,13 @@ lint: setup setup-check
 sz:
 	@tools/sz.sh
 
-# install program, library, header, pkg-config file, Python package and licence under PREFIX (/usr/local), without debug information
+# install program, libraries, header, manuals, Python package, and what pkg-config and CMake read, under PREFIX (/usr/local)
 install: all
 	@cmake --install build --prefix $(PREFIX) --strip
+
+# remove what `make install` put under PREFIX
+uninstall: all
+	@tools/uninstall.sh build $(PREFIX)
 
 # remove everything that was built
 clean:

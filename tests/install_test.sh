@@ -56,9 +56,40 @@ cmp "$share/bash-completion/completions/quern" "$build/pages/quern.bash"
 [ -f "$share/$(sed -n 's/^\.so /man\//p' "$share/man/man3/qn_generate.3")" ]
 grep -q "^\.TH LIBQUERN 3 .*\"Quern $(pkg-config --modversion quern)\"" "$share/man/man3/libquern.3"
 
-# A program finds its plug-ins beside it, or in the folder of libraries.
+# Nothing tells where it was built.
+if grep -rlF -e "$source" -e "$build" "$prefix"; then echo "these name folders of the machine that built them"; exit 1; fi
+
+# Plug-ins are looked for in the folder `quern` of the libraries, by the program and by the library of other programs.
 for plugin in "$build"/libquern-*.so; do
-    [ ! -f "$plugin" ] || [ -f "$lib/${plugin##*/}" ] || { echo "${plugin##*/} is not installed"; exit 1; }
+    [ ! -f "$plugin" ] || [ -f "$lib/quern/${plugin##*/}" ] || { echo "${plugin##*/} is not installed"; exit 1; }
+done
+cat >"$work/gpu.c" <<END
+#include <quern.h>
+#include <stdio.h>
+int main(void) {
+    qn_err err;
+    if (qn_device_check("cuda", &err)) puts(err.message);
+    return 0;
+}
+END
+$cc -std=c17 -o "$work/gpu" "$work/gpu.c" $(pkg-config --cflags --libs quern)
+mkdir -p "$lib/quern"
+mv "$lib/quern" "$work/plugins"
+mkdir "$lib/quern"
+echo "not a library" >"$lib/quern/libquern-cuda.so"
+for program in "$prefix/bin/quern devices" "$work/gpu"; do
+    LD_LIBRARY_PATH=$lib $program 2>&1 | grep -q 'libquern-cuda.so cannot be used: .*/quern/libquern-cuda.so: file too short' ||
+        { echo "$program does not find its plug-ins"; exit 1; }
+done
+rm -r "$lib/quern"
+mv "$work/plugins" "$lib/quern"
+
+# The same from CMake, as a project of somebody else.
+CC=$cc cmake -S "$source/tests/find_package" -B "$work/project" -DCMAKE_PREFIX_PATH="$prefix" \
+    -DHELLO="$source/examples/hello.c" >"$work/log" 2>&1 && cmake --build "$work/project" >>"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+for hello in hello hello_static; do
+    "$work/project/$hello" "$model" "Once upon a time" | diff -u "$work/hello.out" - || { echo "$hello of CMake"; exit 1; }
 done
 
 # The Python package finds the library of its prefix.
@@ -75,4 +106,12 @@ $cc -std=c17 -o "$work/hello" "$source/examples/hello.c" $(pkg-config --static -
 diff -u "$work/hello.out" "$work/static.out"
 
 test ! -x "$prefix/bin/quern" || "$prefix/bin/quern" --version | grep -q "$(pkg-config --modversion quern)"
-echo "installed, built against it twice, and both say the same"
+
+# What was installed goes again, and nothing else does.
+touch "$lib/other" "$prefix/bin/other"
+mkdir "$prefix/share/quern/__pycache__" # as Python would beside its modules
+"$source/tools/uninstall.sh" "$build" "$prefix" >"$work/log"
+left=$(cd "$prefix" && find . ! -type d -o -name '*quern*' | sort | tr '\n' ' ')
+[ "$left" = "./bin/other ./${lib#"$prefix/"}/other " ] || { echo "make uninstall left $left"; exit 1; }
+"$source/tools/uninstall.sh" "$build" "$prefix" | grep -q 'nothing of Quern'
+echo "installed, built against it four times with one answer, and removed"
