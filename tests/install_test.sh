@@ -77,8 +77,9 @@ mkdir -p "$lib/quern"
 mv "$lib/quern" "$work/plugins"
 mkdir "$lib/quern"
 echo "not a library" >"$lib/quern/libquern-cuda.so"
-for program in "$prefix/bin/quern devices" "$work/gpu"; do
-    LD_LIBRARY_PATH=$lib $program 2>&1 | grep -q 'libquern-cuda.so cannot be used: .*/quern/libquern-cuda.so: file too short' ||
+ln -s "$prefix/bin/quern" "$work/link"
+for program in "$prefix/bin/quern devices" "quern devices" "$work/link devices" "$work/gpu"; do
+    PATH=$prefix/bin:$PATH LD_LIBRARY_PATH=$lib $program 2>&1 | grep -q 'libquern-cuda.so cannot be used: .*/quern/libquern-cuda.so: file too short' ||
         { echo "$program does not find its plug-ins"; exit 1; }
 done
 rm -r "$lib/quern"

@@ -21,7 +21,7 @@ static void *open_in(bool *is_there, const char *folder, size_t size, const char
                      const char *name) {
     qn_buf path = {0};
     void *library = NULL;
-    qn_buf_printf(&path, "%.*s/%s%s", (int)size, folder, below, name);
+    qn_buf_printf(&path, "%.*s%s%s", (int)size, folder, below, name);
     if (!path.failed && access(path.data, F_OK) == 0) {
         *is_there = true;
         library = open_library(path.data);
@@ -34,15 +34,24 @@ static void *open_in(bool *is_there, const char *folder, size_t size, const char
 // library, installed as a program.
 static const char *const places[] = {"", "quern/", "../" QN_LIBDIR "/quern/"};
 
+static void *open_near(bool *is_there, const char *file, size_t size, const char *name) {
+    void *library = NULL;
+    while (size > 0 && file[size - 1] != '/') size--;
+    for (size_t i = 0; size > 0 && !*is_there && i < sizeof places / sizeof *places; i++)
+        library = open_in(is_there, file, size, places[i], name);
+    return library;
+}
+
+// The linker knows a library by its path, but a program by what it was called: a link, or a word
+// without a folder.
 static void *open_beside(bool *is_there, const char *name) {
     Dl_info here;
+    char program[4096];
     void *library = NULL;
-    const bool is_known =
-        dladdr((const void *)(uintptr_t)open_beside, &here) && here.dli_fname != NULL;
-    const char *slash = is_known ? strrchr(here.dli_fname, '/') : NULL;
-    const size_t size = slash ? (size_t)(slash - here.dli_fname) : 0;
-    for (size_t i = 0; slash && !*is_there && i < sizeof places / sizeof *places; i++)
-        library = open_in(is_there, here.dli_fname, size, places[i], name);
+    if (dladdr((const void *)(uintptr_t)open_beside, &here) && here.dli_fname)
+        library = open_near(is_there, here.dli_fname, strlen(here.dli_fname), name);
+    const ssize_t size = readlink("/proc/self/exe", program, sizeof program);
+    if (!*is_there && size > 0) library = open_near(is_there, program, (size_t)size, name);
     return *is_there ? library : open_library(name);
 }
 
