@@ -11,7 +11,7 @@ build = @tools/build.sh $(1) "$(2)" $(3)
 # What `make run` does when nobody can type.
 STORY  = -p "Tell me a short story." -n 80
 
-.PHONY: all run test test-memory test-hostile test-schemas test-large test-arm64 debug asan ubsan tsan check fuzz bench fmt lint sz install uninstall clean help setup setup-check
+.PHONY: all run test test-memory test-hostile test-schemas test-large test-arm64 debug asan ubsan tsan check fuzz bench fmt lint sz install uninstall dist clean help setup setup-check
 .DEFAULT_GOAL = all
 
 # build the program and the library into build/, and those for GPUs and MPI where there is nvcc and MPI
@@ -114,9 +114,13 @@ install: all
 uninstall: all
 	@tools/uninstall.sh build $(PREFIX)
 
+# write the source tarball of the last commit into build-dist/
+dist:
+	@tools/dist.sh build-dist
+
 # remove everything that was built
 clean:
-	@rm -rf build build-asan build-ubsan build-tsan build-debug build-arm64 build-fuzz build-check-*
+	@rm -rf build build-*
 
 # list these targets
 help:
