@@ -11,7 +11,8 @@ build = @tools/build.sh $(1) "$(2)" $(3)
 # What `make run` does when nobody can type.
 STORY  = -p "Tell me a short story." -n 80
 
-.PHONY: all run test test-memory test-hostile test-schemas test-large test-arm64 debug asan ubsan tsan check fuzz bench fmt lint sz install uninstall dist clean help setup setup-check
+.PHONY: all run test test-memory test-hostile test-schemas test-large test-arm64 test-deb debug asan ubsan tsan \
+    check check-gcc check-clang check-fuzz fuzz bench fmt lint sz install uninstall dist deb clean help setup setup-check
 .DEFAULT_GOAL = all
 
 # build the program and the library into build/, and those for GPUs and MPI where there is nvcc and MPI
@@ -76,11 +77,22 @@ test-arm64: setup
 
 # what one runs before a commit: lint, tests under sanitizers with gcc and with clang, a minute of fuzzing
 check: lint
+	@$(MAKE) --no-print-directory check-gcc
+	@$(MAKE) --no-print-directory check-clang
+	@$(MAKE) --no-print-directory check-fuzz
+
+# its parts: the tests under sanitizers with gcc
+check-gcc: setup
 	$(call build,build-check-gcc,-DCMAKE_C_COMPILER=gcc -DQN_SANITIZE=$(BOTH))
 	@$(CTEST) build-check-gcc $(T)
+
+# the tests under sanitizers with clang
+check-clang: setup setup-check
 	$(call build,build-check-clang,-DCMAKE_C_COMPILER=clang -DQN_SANITIZE=$(BOTH))
 	@$(CTEST) build-check-clang $(T)
-	@$(MAKE) --no-print-directory fuzz
+
+# a minute of fuzzing
+check-fuzz: fuzz
 	@tools/fuzz.sh 60
 
 # build the fuzz targets with clang into build-fuzz/
@@ -98,8 +110,7 @@ fmt: setup-check
 	@tools/lint.sh fmt
 
 # check form, static analysis, layers, sizes and house rules
-lint: setup setup-check
-	@[ -f build/build.ninja ] || cmake -S . -B build -G Ninja --log-level=WARNING
+lint: all setup-check
 	@tools/lint.sh
 
 # print lines of each folder and rows of each table
@@ -117,6 +128,16 @@ uninstall: all
 # write the source tarball of the last commit into build-dist/
 dist:
 	@tools/dist.sh build-dist
+
+# build the Debian packages of the last commit into build-deb/, and check them with lintian
+deb: setup
+	@$(SETUP) package
+	@tools/deb.sh
+
+# install, try and remove the packages of build-deb/ in a fresh Debian (root, a network, some minutes)
+test-deb:
+	@$(SETUP) package
+	@tests/deb_test.sh build-deb
 
 # remove everything that was built
 clean:
