@@ -8,8 +8,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/folder" "$work/two words"
 touch "$work/a.gguf" "$work/b.txt" "$work/c d.gguf"
+models=$work/.local/share/quern/models/somebody
+mkdir -p "$models/Quern-mini-GGUF" "$models/Other-GGUF"
+cp "$1/models/quern-draft-Q8_0.gguf" "$models/Quern-mini-GGUF/mini-Q8_0.gguf"
+cp "$1/models/quern-draft-Q8_0.gguf" "$models/Other-GGUF/other-Q4_K_M.gguf"
 cd "$work"
-export HOME="$work" LC_ALL=C.UTF-8
+export HOME="$work" LC_ALL=C.UTF-8 PATH="$build:$PATH"
+unset QUERN_MODELS XDG_DATA_HOME HF_HOME HF_HUB_CACHE LLAMA_CACHE OLLAMA_MODELS
 
 # Words that end in what is completed, and what must come of it.
 cat >cases <<'CASES'
@@ -24,6 +29,11 @@ quern help completion |bash fish zsh
 quern help manual detok|detokenize
 quern convert fold|folder
 quern frobnicate r|
+quern run some|somebody/Other-GGUF:Q4_K_M somebody/Quern-mini-GGUF:Q8_0
+quern run --draft quern|Quern-mini-GGUF:Q8_0
+quern eval other|Other-GGUF:Q4_K_M
+quern rm somebody/o|somebody/Other-GGUF:Q4_K_M
+quern show quern-|Quern-mini-GGUF:Q8_0
 CASES
 
 # ask SHELL: reads lines of words, and prints for each the sorted candidates on one line.
@@ -31,7 +41,7 @@ ask_bash() {
     cat >ask.bash <<'ASK'
 . "$1"
 while IFS= read -r line; do
-    COMP_WORDS=($line) COMP_LINE=$line
+    COMP_WORDS=($line) COMP_LINE=$line COMP_POINT=${#line}
     [[ $line == *" " ]] && COMP_WORDS+=("")
     COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
     _quern quern "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
@@ -84,9 +94,11 @@ for shell in bash zsh fish; do
         echo "skipped: $shell is not installed"
         continue
     fi
-    cut -d '|' -f 1 cases | "ask_$shell" >"got.$shell"
-    cut -d '|' -f 2 cases | diff - "got.$shell" >"diff.$shell" || { echo "$shell:"; cat "diff.$shell"; exit 1; }
-    # A model is a .gguf file or a folder; other files come after, if at all.
+    # fish looks for what was typed anywhere in a name, and so shows whole names alone.
+    owner=$([ "$shell" = fish ] && echo somebody/ || echo none)
+    cut -d '|' -f 1 cases | "ask_$shell" | sed "s|$owner||g" >"got.$shell"
+    cut -d '|' -f 2 cases | sed "s|$owner||g" | diff - "got.$shell" >"diff.$shell" || { echo "$shell:"; cat "diff.$shell"; exit 1; }
+    # A model is also a .gguf file or a folder; other files come after, if at all.
     echo 'quern run ' | "ask_$shell" | tr -d '\\' >"models.$shell"
     for name in a.gguf 'c d.gguf' folder 'two words'; do
         grep -q "$name" "models.$shell" || { echo "$shell: no $name in: $(cat "models.$shell")"; exit 1; }

@@ -44,7 +44,8 @@ typedef enum qn_path_kind {
     QN_PATH_NONE,
     QN_PATH_FILE,
     QN_PATH_FOLDER,
-    QN_PATH_MODEL
+    QN_PATH_MODEL,
+    QN_PATH_NAME // that of a model, and no path; only commands take it
 } qn_path_kind;
 qn_path_kind qn_path_kind_of(const char *placeholder);
 

@@ -32,20 +32,28 @@ static bool list_values(char to[LONGEST_LIST], const qn_option *option) {
     return list_words(to, option->words, option->arg);
 }
 
-// What all arguments of a command together may be: a model, any file, a folder or nothing known.
+// Of options NAME may be anything, of arguments it is that of a model.
+static qn_path_kind kind_of_argument(const char *name) {
+    return strncmp(name, "NAME", 4) == 0 ? QN_PATH_NAME : qn_path_kind_of(name);
+}
+
+// What all arguments of a command together may be: a model, the name of one, any file, a folder or
+// nothing known.
 static qn_path_kind arguments_of(const qn_command *command) {
+    static const char between[] = "[] .";
     qn_path_kind found = QN_PATH_NONE;
-    for (const char *at = command->args; *at && *at != '(' && *at != '-';) {
+    const char *at = command->args + strspn(command->args, between);
+    while (*at && *at != '(' && *at != '-') {
         char name[32] = "";
-        at += strspn(at, "[] .");
         const size_t n = strcspn(at, "[] ");
         if (n > 0 && n < sizeof name) memcpy(name, at, n);
-        const qn_path_kind kind = qn_path_kind_of(name);
+        const qn_path_kind kind = kind_of_argument(name);
         if (found == QN_PATH_NONE)
             found = kind;
         else if (kind != QN_PATH_NONE && kind != found)
             found = QN_PATH_FILE;
         at += n;
+        at += strspn(at, between);
     }
     return found;
 }
@@ -77,25 +85,45 @@ static const qn_option *option_at(const qn_command *command, size_t i) {
 
 // --- bash ----------------------------------------------------------------------------------------
 
-// Where models come from is said once in each script.
+// Names of models, one a line, as 'quern list' has them.
+#define NAMES_OF_LIST "list --json 2>/dev/null | sed -n 's/^  \"name\": \"\\([^\"\\]*\\)\",$/\\1/p'"
+
+// Where models come from is said once in each script. A name is one word to us, and several to
+// bash, which ends words at colons; where it does, what is before the last one stays.
 static const char bash_begin[] =
     "# bash completion for quern, made by 'quern help completion bash'\n\n"
     "_quern_words() { mapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"$cur\"); }\n"
     "_quern_paths() {\n"
     "    local found\n"
-    "    compopt -o filenames 2>/dev/null\n"
     "    mapfile -t found < <(compgen \"$@\" -- \"$cur\")\n"
+    "    (( ${#found[@]} )) || return 0\n"
+    "    compopt -o filenames 2>/dev/null\n"
     "    COMPREPLY+=(\"${found[@]}\")\n"
     "}\n"
     "_quern_folders() { _quern_paths -d; }\n"
     "_quern_files() { _quern_paths -f; }\n"
-    "# What a model may be: a .gguf file or a folder.\n"
+    "# Names that 'quern list' shows, with their owners or without, letters of any case.\n"
+    "_quern_names() {\n"
+    "    local word=${COMP_LINE:0:COMP_POINT} cut= line name\n"
+    "    word=${word##*[[:blank:]=]}\n"
+    "    [[ $COMP_WORDBREAKS == *:* ]] && cut=${word%\"${word##*:}\"}\n"
+    "    while IFS= read -r line; do\n"
+    "        for name in \"$line\" \"${line#*/}\"; do\n"
+    "            [[ ${name,,} == \"${word,,}\"* ]] || continue\n"
+    "            COMPREPLY+=(\"${name:${#cut}}\")\n"
+    "            break\n"
+    "        done\n"
+    "    done < <(\"$program\" " NAMES_OF_LIST ")\n"
+    "}\n"
+    "# What a model may be: a name, a .gguf file or a folder.\n"
     "_quern_models() {\n"
+    "    _quern_names\n"
     "    _quern_paths -f -X '!*.gguf'\n"
     "    _quern_paths -d\n"
     "}\n\n"
     "_quern() {\n"
     "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options arguments\n"
+    "    local program=${1/#~\\//$HOME/}\n"
     "    COMPREPLY=()\n"
     "    if [[ $cur == = ]]; then\n"
     "        cur=\n"
@@ -108,7 +136,8 @@ static const char bash_begin[] =
 static const char *const bash_paths[] = {[QN_PATH_NONE] = "return",
                                          [QN_PATH_FILE] = "_quern_files",
                                          [QN_PATH_FOLDER] = "_quern_folders",
-                                         [QN_PATH_MODEL] = "_quern_models"};
+                                         [QN_PATH_MODEL] = "_quern_models",
+                                         [QN_PATH_NAME] = "_quern_names"};
 
 static void print_bash_value(const qn_option *option) {
     char values[LONGEST_LIST];
@@ -178,10 +207,22 @@ static void print_bash(const qn_commands *commands) {
 static const char zsh_begin[] =
     "#compdef quern\n"
     "# zsh completion for quern, made by 'quern help completion zsh'\n\n"
-    "# What a model may be: a .gguf file or a folder.\n"
-    "_quern_models() { _files -g '*.gguf(-.)' }\n\n"
+    "# Names that 'quern list' shows, with their owners or without, letters of any case.\n"
+    "_quern_names() {\n"
+    "    local any='m:{a-zA-Z}={A-Za-z}'\n"
+    "    local -a names\n"
+    "    names=(${(f)\"$(_call_program models $program " NAMES_OF_LIST ")\"})\n"
+    "    compadd -M $any -a names || compadd -M $any -- ${names#*/}\n"
+    "}\n"
+    "# What a model may be: a name, a .gguf file or a folder.\n"
+    "_quern_models() {\n"
+    "    local none=1\n"
+    "    _quern_names && none=0\n"
+    "    _files -g '*.gguf(-.)' && none=0\n"
+    "    return none\n"
+    "}\n\n"
     "_quern() {\n"
-    "    local curcontext=$curcontext state\n"
+    "    local curcontext=$curcontext program=$words[1] state\n"
     "    local -a line commands topics\n"
     "    typeset -A opt_args\n"
     "    commands=(\n";
@@ -189,7 +230,8 @@ static const char zsh_begin[] =
 static const char *const zsh_paths[] = {[QN_PATH_NONE] = " ",
                                         [QN_PATH_FILE] = "_files",
                                         [QN_PATH_FOLDER] = "_files -/",
-                                        [QN_PATH_MODEL] = "_quern_models"};
+                                        [QN_PATH_MODEL] = "_quern_models",
+                                        [QN_PATH_NAME] = "_quern_names"};
 
 static void print_zsh_option(const qn_option *option) {
     const bool is_list = option->kind == QN_OPTION_TEXTS, is_flag = option->kind == QN_OPTION_FLAG;
@@ -273,8 +315,14 @@ static const char fish_begin[] =
     "    set -l words (commandline -opc)\n"
     "    test (count $words) -eq 3; and test $words[2] = help; and test $words[3] = $argv[1]\n"
     "end\n\n"
-    "# What a model may be: a .gguf file or a folder; other files come last.\n"
+    "# Names that 'quern list' shows.\n"
+    "function __quern_names\n"
+    "    set -l words (commandline -opc)\n"
+    "    $words[1] " NAMES_OF_LIST "\n"
+    "end\n\n"
+    "# What a model may be: a name, a .gguf file or a folder; other files come last.\n"
     "function __quern_models\n"
+    "    __quern_names\n"
     "    __fish_complete_suffix .gguf\n"
     "end\n\n"
     "complete -c quern -f\n";
@@ -282,7 +330,8 @@ static const char fish_begin[] =
 static const char *const fish_paths[] = {[QN_PATH_NONE] = "",
                                          [QN_PATH_FILE] = " -F",
                                          [QN_PATH_FOLDER] = " -a '(__fish_complete_directories)'",
-                                         [QN_PATH_MODEL] = " -a '(__quern_models)'"};
+                                         [QN_PATH_MODEL] = " -a '(__quern_models)'",
+                                         [QN_PATH_NAME] = " -a '(__quern_names)'"};
 
 static void print_fish_option(const qn_command *command, const qn_option *option) {
     char values[LONGEST_LIST];
