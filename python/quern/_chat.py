@@ -281,7 +281,7 @@ def _picture(image: Any) -> Resource:
 def _prompt_opts(options: ChatOptions, stop: StopFlag) -> Any:
     made = new("qn_chat_prompt_opts", stop=stop.pointer)
     set_fields(made, {"now": options.now})
-    made.reasoning = choice("reasoning", options.reasoning, "QN_REASONING_")
+    made.reasoning = choice("reasoning", options.reasoning, "qn_reasoning")
     if options.template_options is not None:
         made.kwargs = chars(schema_text(dict(options.template_options)))
     return made
@@ -291,7 +291,7 @@ def _chat_opts(options: ChatOptions, stop: StopFlag) -> Any:
     made = new("qn_chat_opts", stop=stop.pointer)
     names = ("leave_out", "one_call", "lenient_schemas", "tool_name")
     set_fields(made, {name: getattr(options, name) for name in names})
-    made.tool_choice = choice("tool_choice", options.tool_choice, "QN_TOOLS_")
+    made.tool_choice = choice("tool_choice", options.tool_choice, "qn_tool_choice")
     # Both have hooks and texts of their own, which they keep.
     made.kept = (_prompt_opts(options, stop), options._struct(stop))
     made.prompt, made.generate = (ctypes.pointer(part) for part in made.kept)

@@ -37,12 +37,14 @@ class Function(NamedTuple):
 
 
 class Header:
-    """What is declared: `types` and `functions` by name, and the values of `constants`."""
+    """What is declared: `types` and `functions` by name, the values of `constants`, and the names
+    of those of each of the `enums`."""
 
     def __init__(self, text: str) -> None:
         self.types: Dict[str, Any] = {}
         self.functions: Dict[str, Function] = {}
         self.constants: Dict[str, int] = {}
+        self.enums: Dict[str, List[str]] = {}
         self._fields: Dict[str, str] = {}
         self.version = _version(text)
         for declaration in _declarations(text):
@@ -60,9 +62,10 @@ class Header:
             if struct.group(2) is not None:
                 self._fields[struct.group(1)] = struct.group(2)
         elif enum:
+            names = self._enumerators(enum.group(1))
             if enum.group(2):
                 self.types[enum.group(2)] = ctypes.c_int
-            self._enumerators(enum.group(1))
+                self.enums[enum.group(2)] = names
         elif function:
             kind, result, name, arguments = function.groups()
             made = Function(self._result(result), self._arguments(arguments))
@@ -78,8 +81,8 @@ class Header:
             self.types[name] = type(name, (ctypes.Structure,), {})
         return self.types[name]
 
-    def _enumerators(self, body: str) -> None:
-        value = -1
+    def _enumerators(self, body: str) -> List[str]:
+        value, names = -1, []
         for item in body.split(","):
             name, _, given = (part.strip() for part in item.partition("="))
             if not name:
@@ -88,6 +91,8 @@ class Header:
                 continue  # an expression, such as a limit, which nobody here needs
             value = int(given) if given else value + 1
             self.constants[name] = value
+            names.append(name)
+        return names
 
     def _struct_fields(self, body: str) -> List[Tuple[str, Any]]:
         fields = []

@@ -148,13 +148,11 @@ def constant(name: str) -> int:
     return header.constants[name]
 
 
-# The names of an enum's values as Python programs write them: names("QN_POOLING_")["mean"] is 1.
-def names(prefix: str) -> Dict[str, int]:
-    return {
-        name[len(prefix) :].lower(): value
-        for name, value in header.constants.items()
-        if name.startswith(prefix)
-    }
+# The names of an enum's values as Python programs write them: names("qn_pooling")["mean"] is 1.
+def names(enum: str) -> Dict[str, int]:
+    known = header.enums[enum]
+    start = os.path.commonprefix(known).rindex("_") + 1
+    return {name[start:].lower(): header.constants[name] for name in known}
 
 
 def pointer_to(name: str) -> Any:

@@ -65,10 +65,11 @@ class Model(Handle):
     copied where they are `bytes` or can be written to.
 
     Options have the names and meanings of qn_engine_opts in quern.h; choices are texts: numerics
-    "exact", "balanced", "fast", "tensor"; cache_type "f32", "f16", "q8_0"; device as
-    `quern devices` names them. `progress(done, total)` is called while the weights are read and may
-    return False to stop; `log(level, message)` is called with what the library has to say. Both are
-    called on the thread that computes, which is one of the package's own if the main thread waits.
+    "exact", "balanced", "fast", "tensor"; cache_type "f32", "f16", "q8_0", "q4_0", "q8_0r", "q4_0r";
+    device as `quern devices` names them. `progress(done, total)` is called while the weights are
+    read and may return False to stop; `log(level, message)` is called with what the library has to
+    say. Both are called on the thread that computes, which is one of the package's own if the main
+    thread waits.
     """
 
     _what = "model"
@@ -118,8 +119,8 @@ class Model(Handle):
                 "rope_scaling": rope_scaling,
                 "rope_factor": rope_factor,
                 "rope_original": rope_original,
-                "numerics": choice("numerics", numerics, "QN_NUMERICS_"),
-                "cache_type": choice("cache_type", cache_type, "QN_CACHE_"),
+                "numerics": choice("numerics", numerics, "qn_numerics"),
+                "cache_type": choice("cache_type", cache_type, "qn_cache_type"),
             },
         )
         for name, value in (("cache_dir", cache_dir), ("mmproj", mmproj), ("profile", profile)):
@@ -281,7 +282,7 @@ class Model(Handle):
         prompts = _prompts([self._ids(prompt) for prompt in many])
         stop = StopFlag()
         opts = new("qn_embed_opts", stop=stop.pointer, progress=progress_callback(stop, progress))
-        values = {"pooling": choice("pooling", pooling, "QN_POOLING_")}
+        values = {"pooling": choice("pooling", pooling, "qn_pooling")}
         set_fields(opts, {**values, "normalize": normalize, "chunk": chunk})
         kept = Resource(
             new("qn_embeddings"), lambda made: lib.qn_embeddings_deinit(ctypes.byref(made))

@@ -48,9 +48,9 @@ def real(what: str, value: Any, kind: Any) -> float:
     return number
 
 
-def choice(what: str, value: Any, prefix: str) -> int:
-    """The number of a value of an enum by its name: choice("pooling", "mean", "QN_POOLING_")."""
-    known = names(prefix)
+def choice(what: str, value: Any, enum: str) -> int:
+    """The number of a value of an enum by its name: choice("pooling", "mean", "qn_pooling")."""
+    known = names(enum)
     if not isinstance(value, str):
         raise TypeError(f"{what} must be str, not {type(value).__name__}")
     if value.lower() not in known:

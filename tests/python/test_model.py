@@ -94,6 +94,8 @@ class Models(Case):
             quern.Model(DRAFT, device="turbo")
         with self.check(quern.ArgumentError, "wrong", "exact, balanced, fast, tensor"):
             quern.Model(DRAFT, numerics="wrong")
+        with self.check(quern.ArgumentError, "one of: auto, f32, f16, q8_0, q4_0, q8_0r, q4_0r"):
+            quern.Model(DRAFT, cache_type="dir_keep")
 
     def test_errors_are_those_of_python_too(self):
         with self.assertRaises(MemoryError) as caught:
