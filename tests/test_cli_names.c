@@ -336,7 +336,10 @@ static void models_are_removed(void **state) {
               "printf x > %s/o/r-GGUF/r-Q5_0.gguf.part.json",
               hub_models, hub_models, hub_models);
     cli_result r = CLI_RUN("rm", "r-q8");
-    cli_assert_fails(&r, 1, "no model 'r-q8'"); // a beginning is not enough
+    cli_assert_fails(&r, 1, "no model 'r-q8': want a whole name, such as o/r-GGUF:Q8_0");
+    cli_free(&r);
+    r = CLI_RUN("rm", "x/y");
+    cli_assert_fails(&r, 1, "no model 'x/y' on this disk; 'quern list' shows those that are there");
     cli_free(&r);
     r = CLI_RUN("rm", "o/r-gguf:q8_0");
     cli_assert_done(&r);

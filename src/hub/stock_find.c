@@ -97,15 +97,21 @@ static const qn_stocked *usual(const matches *list) {
     return NULL;
 }
 
-static qn_status refuse_many(const matches *list, const char *typed, qn_err *err) {
+// "A, B and 3 more".
+static void list_names(char *to, size_t size, const matches *list) {
     enum { MAX = 6 };
-    char names[600] = "";
     size_t used = 0;
-    for (size_t i = 0; i < list->n && i < MAX && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
-                                 list->items[i]->name);
-    if (list->n > MAX && used < sizeof names)
-        snprintf(names + used, sizeof names - used, " and %zu more", list->n - MAX);
+    *to = 0;
+    for (size_t i = 0; i < list->n && i < MAX && used < size; i++)
+        used +=
+            (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : "", list->items[i]->name);
+    if (list->n > MAX && used < size)
+        snprintf(to + used, size - used, " and %zu more", list->n - MAX);
+}
+
+static qn_status refuse_many(const matches *list, const char *typed, qn_err *err) {
+    char names[600];
+    list_names(names, sizeof names, list);
     return QN_FAIL(err, ARGUMENT, "'%s' is the beginning of several models: %s", typed, names);
 }
 
@@ -122,6 +128,18 @@ static qn_status refuse_none(const char *typed, const qn_spec *spec, qn_err *err
         "no model '%s' on this disk, and no such file; 'quern list' shows those that are "
         "there, 'quern pull OWNER/REPO' brings one",
         typed);
+}
+
+// Where only whole names are taken.
+static qn_status refuse_part(matches *list, const qn_stock *stock, const char *name,
+                             const char *typed, qn_err *err) {
+    char names[600];
+    QN_TRY(collect(list, stock, name, BEGINS, err));
+    list_names(names, sizeof names, list);
+    if (list->n)
+        return QN_FAIL(err, ARGUMENT, "no model '%s': want a whole name, such as %s", typed, names);
+    return QN_FAIL(err, ARGUMENT,
+                   "no model '%s' on this disk; 'quern list' shows those that are there", typed);
 }
 
 // --- what was typed ------------------------------------------------------------------------------
@@ -155,6 +173,7 @@ static qn_status find(const qn_stocked **out, matches *list, const request *r, q
     *out = list->n > 1 ? usual(list) : NULL;
     if (*out) return QN_OK;
     if (list->n == 0 && !r->whole) QN_TRY(collect(list, r->stock, r->name, BEGINS, err));
+    if (list->n == 0 && r->whole) return refuse_part(list, r->stock, r->name, r->typed, err);
     if (list->n == 0) return refuse_none(r->typed, &r->spec, err);
     if (list->n > 1) return refuse_many(list, r->typed, err);
     *out = list->items[0];
