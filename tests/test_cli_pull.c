@@ -200,7 +200,7 @@ static void an_address_is_pulled_too(void **state) {
              DRAFT_REPO, DRAFT_FILE);
     cli_result r = CLI_RUN("pull", url);
     hub_assert_done(&r);
-    hub_assert_says(r.out, "'quern run 127.0.0.1/Draft-Q8_0' answers");
+    hub_assert_says(r.out, "run it by 'quern run 127.0.0.1/Draft-Q8_0'");
     cli_free(&r);
     r = CLI_RUN("tokenize", "draft-q8", "Hello");
     cli_assert_done(&r);
@@ -245,11 +245,11 @@ static void types_are_chosen_as_the_hub_does(void **state) {
     static const struct {
         const char *name, *part;
     } bad[] = {{"plain/Types:Q4_K", "no file 'Q4_K'"},
-               {"plain/Two", "which one? plain/Two:FILE says it; there are A-Q4_K_M.gguf, "
-                             "B-Q4_K_M.gguf"},
+               {"plain/Two", "several files fit: A-Q4_K_M.gguf, B-Q4_K_M.gguf; choose one by "
+                             "plain/Two:FILE"},
                {"plain/None", "is a model that can be read"},
                {"plain/Broken", "part 2 of 2 is missing"},
-               {"plain/Nothing", "status 404"}};
+               {"plain/Nothing", "status 404: not found"}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         cli_result r = CLI_RUN("pull", good[i].name, "--force", "--no-mmproj");
         hub_assert_done(&r);
@@ -381,9 +381,9 @@ static void wrong_servers_are_refused(void **state) {
         {"badsum", "want 5555555555555555555555555555555555555555555555555555555555555555", false},
         {"badsize", "has 2922112 bytes, want 2922119", false},
         {"huge", "GiB are free", false},
-        {"private", "status 401: it is not there, or not for everybody: HF_TOKEN", false},
+        {"private", "status 401: it does not exist, or needs a token: set HF_TOKEN", false},
         {"token", "status 401", false},
-        {"gated", "accept its terms", false},
+        {"gated", "status 403: access is restricted: accept its terms", false},
         {"later", "try again in 100000 s", false},
         {"htmlapi", "not valid JSON", false},
         {"endless", "more than 16777216 bytes", false},
@@ -535,7 +535,7 @@ static void wrong_names_are_refused(void **state) {
     static const struct {
         const char *name, *part;
     } cases[] = {
-        {"qwen3:8b", "Ollama's names are not read"},
+        {"qwen3:8b", "'qwen3:8b': want a repository of the hub, OWNER/REPO as in"},
         {"hf:../x", "is not the name of a repository"},
         {"hf:a/..", "is not the name of a repository"},
         {"hf:a/b:../../x", "is neither a type nor a file"},

@@ -140,7 +140,7 @@ static qn_status print_result(const qn_pulled *pulled, const qn_places *places, 
     const qn_stocked *model = find_path(&stock, pulled->path);
     printf("%s%s, %s", pulled->n_new ? "" : "here already: ", qn_clean(&path, pulled->path),
            qn_bytes_text(bytes, pulled->bytes));
-    if (model) printf("; 'quern run %s' answers", qn_clean(&name, model->name));
+    if (model) printf("; run it by 'quern run %s'", qn_clean(&name, model->name));
     printf("\n");
     qn_stock_deinit(&stock);
     return QN_OK;

@@ -232,8 +232,8 @@ static qn_status refuse_none(const qn_repo *repo, const qn_spec *spec, qn_err *e
 static qn_status refuse_many(const qn_picked *choice, const qn_spec *spec, qn_err *err) {
     char names[400];
     list_names(names, sizeof names, choice);
-    return QN_FAIL(err, ARGUMENT, "%s/%s: which one? %s/%s:FILE says it; there are %s", spec->owner,
-                   spec->repo, spec->owner, spec->repo, names);
+    return QN_FAIL(err, ARGUMENT, "%s/%s: several files fit: %s; choose one by %s/%s:FILE",
+                   spec->owner, spec->repo, names, spec->owner, spec->repo);
 }
 
 // The model as a list of one or more first parts.

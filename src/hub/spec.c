@@ -157,10 +157,11 @@ static qn_status read_any(qn_spec *spec, const char *typed, const char *endpoint
     if (strstr(typed, "://"))
         return QN_FAIL(err, ARGUMENT, "'%s': want an address of https:// or http://", typed);
     if (strchr(typed, '/')) return read_hub(spec, typed, typed, err);
-    return QN_FAIL(err, ARGUMENT,
-                   "'%s': whose? A repository of the hub is OWNER/REPO, as in "
-                   "hf:Qwen/Qwen3-0.6B-GGUF; Ollama's names are not read",
-                   typed);
+    return QN_FAIL(
+        err, ARGUMENT,
+        "'%s': want a repository of the hub, OWNER/REPO as in hf:Qwen/Qwen3-0.6B-GGUF, or "
+        "the address of a .gguf file; Ollama's library is not asked",
+        typed);
 }
 
 qn_status qn_spec_parse(qn_spec *out, const char *typed, const char *endpoint, qn_err *err) {

@@ -384,9 +384,9 @@ qn_status qn_web_refused(const qn_web_head *head, const char *what, const char *
         long status;
         const char *why;
     } rows[] = {
-        {401, "it is not there, or not for everybody: HF_TOKEN says who asks"},
-        {403, "not for everybody: accept its terms on its page, and set HF_TOKEN"},
-        {404, "it is not there"},
+        {401, "it does not exist, or needs a token: set HF_TOKEN"},
+        {403, "access is restricted: accept its terms on its page, and set HF_TOKEN"},
+        {404, "not found"},
         {410, "it is no longer there"},
         {416, "it has not the bytes that were asked for"},
         {429, "too many requests"},
