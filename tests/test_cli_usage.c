@@ -292,13 +292,28 @@ static void test_wrong_topics(void **state) {
     assert_refused(cases, sizeof cases / sizeof *cases);
 }
 
+static void test_commands_of_others(void **state) {
+    (void)state;
+    static const usage_case cases[] = {
+        {{"chat"}, "no command 'chat'; 'quern run' chats"},
+        {{"ps"}, "no command 'ps'; a server ('quern serve') lists its models at /api/ps"},
+        {{"server"}, "no command 'server'; 'quern serve' is it"},
+        {{"perplexity"}, "'quern eval MODEL --ppl FILE' does it"},
+        {{"stop"}, "no command 'stop'; a server ends by Ctrl-C or TERM"},
+        {{"delete", "x"}, "no command 'delete'; 'quern rm' does it"},
+        {{"info", "x"}, "no command 'info'; 'quern show NAME' and"},
+        {{"run", "--hf", "a/b"}, "no option '--hf'; 'quern pull hf:USER/REPO' downloads it"},
+        {{"run", DRAFT, "--keepalive", "5m"}, "the model is open while this program runs"},
+        {{"run", DRAFT, "--hidethinking"}, "reasoning is dimmed on a terminal"},
+    };
+    assert_refused(cases, sizeof cases / sizeof *cases);
+}
+
 static void test_wrong_usage(void **state) {
     (void)state;
     static const usage_case cases[] = {
         {{"rnu"}, "did you mean 'run'?"},
-        {{"chat"}, "no command 'chat'; 'quern run' chats"},
         {{"serv"}, "did you mean 'serve'?"},
-        {{"ps"}, "no command 'ps'; a server ('quern serve') lists its models at /api/ps"},
         {{"serve", "a", "--models", "b"}, "serve: give either MODEL or --models, not both"},
         {{"serve", "--slots"}, "there are no slots; --parallel N limits the answers at a time"},
         {{"serve", "--allowed-origins", "*"}, "did you mean '--cors-origin'?"},
@@ -308,8 +323,6 @@ static void test_wrong_usage(void **state) {
         {{"serve", "--memory", "much"}, "--memory: 'much', want bytes, such as 8G"},
         {{"run", "-m", DRAFT}, "the model is named without an option: quern run [MODEL [TEXT]]"},
         {{"frobnicate"}, "no command 'frobnicate'; 'quern help' lists them"},
-        {{"server"}, "no command 'server'; 'quern serve' is it"},
-        {{"perplexity"}, "'quern eval MODEL --ppl FILE' does it"},
         {{"-m", "x.gguf", "-p", "hi"}, "the command comes first: quern run MODEL -p TEXT"},
         {{"tokenize", DRAFT, "-p", "hi"}, "the text comes after the model"},
         {{"imatrix", DRAFT, "-f", "x"}, "the file comes after the model"},
@@ -486,6 +499,7 @@ int main(void) {
         cmocka_unit_test(test_stray_switches),
         cmocka_unit_test(test_empty_switches),
         cmocka_unit_test(test_foreign_options),
+        cmocka_unit_test(test_commands_of_others),
         cmocka_unit_test(options_of_other_programs_are_taken),
         cmocka_unit_test(names_of_other_programs_are_known),
         cmocka_unit_test(test_wrong_topics),
