@@ -79,7 +79,8 @@ static void test_commands(void **state) {
         {"/set nothink\n", "quern: nothink: use /set reasoning off"},
         {"/set wordwrap\n", "quern: wordwrap: use /set no-wrap off"},
         {"/set nohistory\n", "quern: nohistory: --no-history when quern starts"},
-        {"/show license\n", "quern: /show: 'license', want info, messages, prompt"},
+        {"/show license\n",
+         "quern: /show: 'license', want info, messages, prompt, system, template or"},
     };
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         screen_type(s, fixed[i][0]);

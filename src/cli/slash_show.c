@@ -151,10 +151,12 @@ enum { N_SIGHTS = sizeof sights / sizeof *sights };
 
 static qn_status refuse_sight(const char *word, qn_err *err) {
     qn_buf words = {0};
-    for (size_t i = 0; i < N_SIGHTS; i++) qn_buf_printf(&words, "%s, ", sights[i].word);
+    for (size_t i = 0; i < N_SIGHTS; i++)
+        qn_buf_printf(&words, "%s%s", i ? ", " : "", sights[i].word);
     const qn_status status =
-        words.failed ? QN_NOMEM(err, "/show")
-                     : QN_FAIL(err, ARGUMENT, "/show: '%.40s', want %ssettings", word, words.data);
+        words.failed
+            ? QN_NOMEM(err, "/show")
+            : QN_FAIL(err, ARGUMENT, "/show: '%.40s', want %s or settings", word, words.data);
     qn_buf_deinit(&words);
     return status;
 }
