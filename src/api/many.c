@@ -42,7 +42,7 @@ static qn_status read_prompt(asked *a, size_t i, const qn_engine *engine, const 
 
 static qn_status read_prompts(asked *a, const qn_engine *engine, const qn_prompt *prompts, size_t n,
                               qn_err *err) {
-    if (n == 0) return QN_FAIL(err, ARGUMENT, "0 prompts");
+    if (n == 0) return QN_FAIL(err, ARGUMENT, "0 prompts, want at least 1");
     a->inputs = qn_alloc(n, sizeof *a->inputs);
     a->media = qn_alloc(n, sizeof *a->media);
     a->n = n;

@@ -87,7 +87,7 @@ static qn_status check_opts(const qn_session *s, const qn_generate_opts *o, qn_e
         return QN_FAIL(err, UNSUPPORTED, "%zu stop strings, the model has no tokenizer",
                        o->n_stops);
     if (s->n_tokens == 0)
-        return QN_FAIL(err, STATE, "no history: call qn_session_set_prompt first");
+        return QN_FAIL(err, STATE, "no history: a prompt comes first (qn_session_set_prompt)");
     return o->naive ? QN_OK : qn_session_need_plans(s, err);
 }
 

@@ -393,7 +393,7 @@ static qn_status check_room(const qn_session *s, size_t n, qn_err *err) {
 
 static qn_status need_room(const qn_session *s, size_t n, qn_err *err) {
     if (s->n_tokens == 0)
-        return QN_FAIL(err, STATE, "no history: call qn_session_set_prompt first");
+        return QN_FAIL(err, STATE, "no history: a prompt comes first (qn_session_set_prompt)");
     return check_room(s, n, err);
 }
 
