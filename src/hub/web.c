@@ -384,7 +384,7 @@ qn_status qn_web_refused(const qn_web_head *head, const char *what, const char *
         long status;
         const char *why;
     } rows[] = {
-        {401, "it does not exist, or needs a token: set HF_TOKEN"},
+        {401, "it does not exist, or needs a token that may read it (HF_TOKEN)"},
         {403, "access is restricted: accept its terms on its page, and set HF_TOKEN"},
         {404, "not found"},
         {410, "it is no longer there"},
