@@ -6,12 +6,24 @@
 set -eu
 source=$1 quern=$2
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+hub=
+trap 'kill $hub 2>/dev/null || true; rm -rf "$work"' EXIT
 mkdir "$work/at" "$work/bin" "$work/cases"
 ln -s "$quern" "$work/bin/quern"
 ln -s "$source/models" "$source/tests" "$work/at"
 PATH=$work/bin:$PATH
 cd "$work/at"
+
+# Models are pulled from a hub on loopback and removed from a home folder of ours: not from yours.
+mkdir -p "$work/home" "$work/hub/Qwen3-0.6B-GGUF"
+cp "$source/models/quern-draft-Q8_0.gguf" "$work/hub/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf"
+mkfifo "$work/ports"
+python3 "$source/tests/hub_server.py" "$work/hub" "$work/log" >"$work/ports" &
+hub=$!
+read -r port _ <"$work/ports"
+unset QUERN_MODELS QUERN_CONFIG XDG_DATA_HOME XDG_CONFIG_HOME XDG_STATE_HOME HF_HOME HF_HUB_CACHE HF_TOKEN LLAMA_CACHE OLLAMA_MODELS
+export HOME="$work/home" HF_ENDPOINT="http://127.0.0.1:$port" no_proxy=127.0.0.1
+echo "Hello!" >"$work/hello"
 
 # "    $ COMMAND" with the indented lines below it, up to the next command: cases/N.sh, N.want.
 awk -v to="$work/cases/" '
@@ -28,7 +40,9 @@ normal() {
 
 run=0
 for command in "$work"/cases/*.sh; do
+    input=/dev/null
     case $(cat "$command") in
+    "quern run qwen3-0.6b") input=$work/hello ;; # chats on a terminal, and answers what is piped
     *MODEL*) continue ;;                         # stands for any
     *broken.gguf*) continue ;;                   # stands for a file that is not there
     *bench*|*synth*|*--tasks*) continue ;;       # figures of a machine; large; long
@@ -36,7 +50,7 @@ for command in "$work"/cases/*.sh; do
     "quern serve"*|curl*) continue ;;            # does not end; asks a server
     esac
     name=${command%.sh}
-    sh "$command" >"$name.got" 2>&1 </dev/null || { cat "$command" "$name.got"; exit 1; }
+    sh "$command" >"$name.got" 2>&1 <"$input" || { cat "$command" "$name.got"; exit 1; }
     test -z "$(tail -c 1 "$name.got")" || echo >>"$name.got" # detokenize ends without a newline
     test -s "$name.want" || continue
     normal "$name.want" >"$name.want.normal"
