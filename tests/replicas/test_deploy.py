@@ -20,7 +20,7 @@ FOREIGN = {
     "srun": {"--kill-on-bad-exit", "--wait", "--mpi"},
     "scancel": {"--batch", "--signal"},
     "kubectl": {"--from-file"},
-    "docker": {"--from"},
+    "docker": {"--from", "--rm"},
     "apt-get": {"--no-install-recommends"},
     "cmake": {"--install", "--prefix", "--strip"},
     "quern serve with many machines": {"--split"},
