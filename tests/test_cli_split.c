@@ -4,6 +4,9 @@
 #include "cli/split_report.h"
 #include "core/mem.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static void a_plan_is_a_table(void **state) {
     (void)state;
     static const char json[] =
@@ -59,6 +62,33 @@ static void one_rank_has_nothing_to_compare(void **state) {
     qn_buf_deinit(&text);
 }
 
+// Of three ranks and two key/value heads, one has none; by layers that cannot be.
+static void ranks_without_heads_are_named(void **state) {
+    (void)state;
+    static const char shares[] = "{\"split\": \"%s\", \"ranks\": 3, \"shares\": ["
+                                 "{\"rank\": 0, \"state_per_token\": 0, \"state_fixed\": 0},"
+                                 "{\"rank\": 1, \"state_per_token\": %d, \"state_fixed\": 0},"
+                                 "{\"rank\": 2, \"state_per_token\": 0, \"state_fixed\": %d}]}";
+    static const struct {
+        const char *split;
+        int per_token, fixed;
+        const char *want; // NULL: nothing is said
+    } cases[] = {{"tensors", 8, 8, "attention is not on rank 0\n"},
+                 {"tensors", 8, 0, "attention is not on rank 0, 2\n"},
+                 {"tensors", 0, 0, NULL},
+                 {"layers", 8, 0, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char json[sizeof shares + 32];
+        qn_buf text = {0};
+        qn_err err;
+        snprintf(json, sizeof json, shares, cases[i].split, cases[i].per_token, cases[i].fixed);
+        ASSERT_OK(qn_split_report(&text, json, &err));
+        assert_int_equal(strstr(text.data, "heads are not cut") != NULL, cases[i].want != NULL);
+        if (cases[i].want) assert_non_null(strstr(text.data, cases[i].want));
+        qn_buf_deinit(&text);
+    }
+}
+
 // Whatever comes, nothing that is missing is read.
 static void other_json_does_no_harm(void **state) {
     (void)state;
@@ -81,6 +111,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_is_a_table),
         cmocka_unit_test(one_rank_has_nothing_to_compare),
+        cmocka_unit_test(ranks_without_heads_are_named),
         cmocka_unit_test(other_json_does_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,12 +54,31 @@ static void add_share(qn_buf *to, const json_t *share) {
                   number_of(share, "read_gbs"), number_of(share, "int8_tops"));
 }
 
+static bool has_heads(const json_t *share) {
+    return json_integer_value(item(share, "state_per_token")) > 0 ||
+           json_integer_value(item(share, "state_fixed")) > 0;
+}
+
+// Heads are whole: with fewer of them than ranks, some ranks have none.
+static void add_headless(qn_buf *to, const json_t *plan) {
+    size_t i, n = 0, n_none = 0;
+    json_t *share;
+    json_array_foreach(item(plan, "shares"), i, share) n += has_heads(share);
+    if (n == 0 || n == json_array_size(item(plan, "shares"))) return;
+    qn_buf_text(to, "  heads are not cut further, attention is not on rank");
+    json_array_foreach(item(plan, "shares"), i, share) {
+        if (!has_heads(share)) qn_buf_printf(to, "%s %zu", n_none++ ? "," : "", i);
+    }
+    qn_buf_text(to, "\n");
+}
+
 static void add_shares(qn_buf *to, const json_t *plan) {
     size_t i;
     json_t *share;
     qn_buf_printf(to, "\n  %4s %8s %12s %12s %12s %12s %8s %8s %8s\n", "rank", "layers", "weights",
                   "state/token", "memory", "free", "threads", "GB/s", "TOP/s");
     json_array_foreach(item(plan, "shares"), i, share) add_share(to, share);
+    if (strcmp(text_of(plan, "split"), "tensors") == 0) add_headless(to, plan);
 }
 
 // --- both ways -----------------------------------------------------------------------------------
