@@ -68,7 +68,9 @@ static qn_status plan_by_speed(qn_team *team, const qn_engine *engine, qn_err *e
         status = make_plan(&plan, team, engine, &system, err);
         if (!status) status = qn_split_plan_json(&team->plan, plan, err);
         if (!status) take_plan(team, plan, engine->model->hparams->layers);
-        if (!status && engine->opts.split == QN_SPLIT_AUTO)
+        // Whoever asks for the plan gets it, with the reason in it.
+        if (!status && engine->opts.split == QN_SPLIT_AUTO && team->n_ranks > 1 &&
+            !engine->opts.no_weights)
             qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_INFO, "%d ranks: %s",
                    team->n_ranks, plan->why);
     }
