@@ -16,7 +16,7 @@ export QN_MPI_LIBRARY="$build/libquern-mpi.so"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_plm_rsh_agent=false
 RANDOM=${SEED:-7}
-mini=$source/models/quern-mini-Q8_0.gguf
+mini=$source/models/quern-mini-Q8_0.gguf draft=$source/models/quern-draft-Q8_0.gguf
 
 wrong() {
     echo "split_test: $*"
@@ -69,6 +69,8 @@ for split in layers tensors; do
     for n in 1 2 3 4; do
         timeout 300 mpirun -n $n "$build/tests/mpi_models" $split >"$work/out" 2>&1 || wrong "models by $split on $n"
     done
+    timeout 300 mpirun -n 4 "$build/tests/mpi_models" $split "$mini" "$draft" >"$work/out" 2>&1 ||
+        wrong "models that come with the program, by $split"
 done
 
 # same NAME ARGUMENTS: what the program prints alone, and on ranks.
@@ -86,7 +88,7 @@ same() {
 }
 same run "$mini" -p "Tell me a short story." -n 40
 same run "$mini" -p "Tell me a short story." -n 40 --temp 0.9 --seed 5 --lookup
-same run "$mini" -p "What is 10 + 62?" --draft "$source/models/quern-draft-Q8_0.gguf"
+same run "$mini" -p "What is 10 + 62?" --draft "$draft"
 same run "$source/models/quern-hybrid-Q8_0.gguf" -p "What is 10 + 62?" --mtp
 same logits "$mini" --ids 1,2,3,4,5 --top 3
 
@@ -125,7 +127,6 @@ differ() {
     fails "ranks that differ" -n 2 "$quern" run "$mini" --split tensors -t 1 -p x : -n 1 "$@" -t 1 -p x
     must_say "$want"
 }
-draft=$source/models/quern-draft-Q8_0.gguf
 differ 'ranks differ in the numerics: rank 2 has fast, rank 0 exact$' "$quern" run "$mini" --split tensors --numerics fast
 differ 'ranks differ in the model: rank 2 has .*, rank 0 ' "$quern" run "$draft" --split tensors
 differ 'ranks: the library /nowhere.so cannot be used' -x QN_MPI_LIBRARY=/nowhere.so "$quern" run "$mini" --split tensors
