@@ -99,13 +99,15 @@ make_network() {
 # --- the launcher --------------------------------------------------------------------------------
 
 # In place of ssh: mpirun calls it with an address and a command line for a shell. Each namespace
-# has a host name of its own, or Open MPI takes all of them for one machine.
+# has a host name of its own, or Open MPI takes all of them for one machine. It ends names at the
+# first dot, so there is none in them.
 make_agent() {
     cat >"$work/agent" <<END
 #!/bin/sh
 host=\$1
 shift
-exec ip netns exec $name-\$((\${host##*.} - 1)) unshare --uts sh -c 'hostname "\$1"; shift; exec sh -c "\$*"' sh "$name-\$host" "\$@"
+space=$name-\$((\${host##*.} - 1))
+exec ip netns exec "\$space" unshare --uts sh -c 'hostname "\$1"; shift; exec sh -c "\$*"' sh "\$space" "\$@"
 END
     chmod +x "$work/agent"
 }
@@ -117,7 +119,7 @@ run() {
     export QN_MPI_LIBRARY="${QN_MPI_LIBRARY:-$build/libquern-mpi.so}"
     # Options are words of one text; what is in single quotes is for the inner shell.
     # shellcheck disable=SC2086,SC2016
-    ip netns exec "$name-0" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh "$name-10.77.0.1" \
+    ip netns exec "$name-0" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh "$name-0" \
         mpirun -n "$ranks" --host "$hosts" --oversubscribe --bind-to none \
         --mca plm rsh --mca plm_rsh_agent "$work/agent" --mca plm_rsh_no_tree_spawn 1 \
         --mca orte_tmpdir_base "$work" \
