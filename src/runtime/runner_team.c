@@ -3,13 +3,11 @@
 
 #include "core/mem.h"
 #include "ir/step_part.h"
+#include "runtime/split_cost.h"
 
 #include <string.h>
 
 enum { TAG_CUT = 4 }; // and one more for each cut
-// Rows of a part, where a step goes in parts: fewer would read the weights too often for what
-// the other ranks gain, which have to wait for the first part only. Not tuned.
-enum { FEW_PART_ROWS = 16, PART_ROWS = 64, PARTS_PER_RANK = 4 };
 
 // --- life ----------------------------------------------------------------------------------------
 
@@ -259,9 +257,9 @@ static qn_status run_parts(qn_runner *r, int32_t *const *parts, int n, qn_err *e
 static int cut_step(int64_t *first, const qn_runner *r, const qn_step *step) {
     const qn_team *team = r->engine->team;
     const bool is_looked_at = r->opts.hidden || r->opts.trace || r->stages[0].sums;
-    const int64_t per = step->n_rows >= 4 * PART_ROWS ? PART_ROWS : FEW_PART_ROWS;
-    int64_t n = qn_min(qn_min(step->n_rows / per, PARTS_PER_RANK * team->n_ranks), QN_STEP_PARTS);
-    if (team->split != QN_SPLIT_LAYERS || is_looked_at || team->n_ranks == 1 || n < 1) n = 1;
+    const bool is_whole = team->split != QN_SPLIT_LAYERS || is_looked_at;
+    const int64_t n =
+        is_whole ? 1 : qn_min(qn_split_parts(step->n_rows, team->n_ranks), QN_STEP_PARTS);
     int made = 1;
     first[0] = 0;
     for (int64_t p = 1; p < n; p++) {

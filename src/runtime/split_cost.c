@@ -11,8 +11,8 @@ enum {
     BLOCK = 256,        // values of a packed row that have one scale
     TILE = 16,          // outputs of a matmul that lie together
     FAIR = 8,           // blocks for each rank, at least, where they do not divide evenly
-    PART_ROWS = 64,     // of a long step, as cut_step of runner_team.c divides it,
-    FEW_PART_ROWS = 16, // of a shorter one
+    PART_ROWS = 64,     // of a long step,
+    FEW_PART_ROWS = 16, // of a shorter one,
     PARTS_PER_RANK = 4, // at most,
     MAX_PARTS = 16,     // and in all
     ORDER_WORDS = 1024, // of a broadcast that holds most orders whole (team_order.c),
@@ -356,6 +356,9 @@ qn_split_cost qn_split_layers(const qn_split_model *model, const qn_split_system
     return cost;
 }
 
+// With m parts the last of n ranks is done after n + m - 1 of them. Each part reads the weights
+// anew: with rows so few that reading takes as long as computing, a part takes as long as the whole
+// step, and m - 1 of them are lost. Not tuned.
 int64_t qn_split_parts(int64_t rows, int n) {
     const int64_t per = rows >= 4 * PART_ROWS ? PART_ROWS : FEW_PART_ROWS;
     const int64_t most = qn_min(PARTS_PER_RANK * n, MAX_PARTS);
