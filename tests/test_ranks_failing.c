@@ -352,8 +352,9 @@ static void a_stop_flag_ends_waits(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, stop_soon, flag), 0);
     end_trial(&t, wait_for_stop, NULL);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    must_fail(&t, 0, QN_STOPPED, "receive of 8 bytes from rank 1: stopped by the caller");
-    must_fail(&t, 1, QN_STOPPED, "rank 0 of 2: receive of 8 bytes from rank 1: stopped");
+    must_fail(&t, 0, QN_STOPPED, "told to stop during a wait: receive of 8 bytes from rank 1");
+    must_fail(&t, 1, QN_STOPPED,
+              "rank 0 of 2: told to stop during a wait: receive of 8 bytes from rank 1");
     assert_true(t.ends[0].tells && !t.ends[1].tells);
     qn_stop_flag_destroy(flag);
 }

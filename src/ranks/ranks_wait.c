@@ -60,7 +60,7 @@ static qn_status stop(const wait *w, qn_err *err) {
     char what[128];
     qn_err why;
     name(what, sizeof what, w->op);
-    (void)QN_FAIL(&why, STOPPED, "%s: stopped by the caller", what);
+    (void)QN_FAIL(&why, STOPPED, "told to stop during a wait: %s", what);
     return qn_ranks_break(w->ranks, &why, -1, err);
 }
 
