@@ -749,12 +749,12 @@ QN_API void qn_engine_close(qn_engine *engine);
 // rank 0 has closed its engine, or with what went wrong; sessions of their own are an error
 // (QN_STATE). A process has one such engine at a time.
 QN_API QN_MUST_CHECK qn_status qn_engine_follow(qn_engine *engine, qn_err *err);
-// Whether the engine can still compute: QN_OK, or what ended it for good (a GPU failed, another rank
-// was lost). It has to be closed and opened again then. Asked from any thread.
+// Whether the engine can still compute: QN_OK, or what ended it for good (a GPU failed, a rank was
+// lost). It has to be closed and opened again then. Asked from any thread.
 QN_API QN_MUST_CHECK qn_status qn_engine_check(const qn_engine *engine, qn_err *err);
-// How a model is shared, as JSON (owned: qn_free): bytes of weights and state of each rank, messages
-// and bytes for each token, predicted tokens per second, and why this way was chosen. Every rank
-// gets the same.
+// How a model is shared, as JSON (owned: qn_free): bytes of weights and state of each rank,
+// messages and bytes for each token, predicted tokens per second, and why this way was chosen.
+// Every rank gets the same.
 QN_API QN_MUST_CHECK qn_status qn_engine_split(char **json, const qn_engine *engine, qn_err *err);
 // The whole configuration as one JSON object: "model" (sizes and settings of the architecture, with
 // defaults where the file says nothing), "devices" (with their layers), "plans", "numerics",

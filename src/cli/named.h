@@ -10,10 +10,10 @@ typedef struct qn_resolved {
     size_t n, cap;
 } qn_resolved;
 
-// Puts paths in place of names: the first argument of a command whose usage calls it MODEL, IN or FOLDER,
-// and options whose value is a MODEL. A path that exists stays, and so does what looks like one.
-// The vision tower that came with a model goes with it where the command takes one. A name that is
-// not there is an error that says what to type.
+// Puts paths in place of names: the first argument of a command whose usage calls it MODEL, IN or
+// FOLDER, and options whose value is a MODEL. A path that exists stays, and so does what looks like
+// one. The vision tower that came with a model goes with it where the command takes one. A name
+// that is not there is an error that says what to type.
 QN_MUST_CHECK qn_status qn_named_resolve(qn_resolved *out, const qn_command *command, qn_call *call,
                                          qn_err *err);
 void qn_resolved_deinit(qn_resolved *named);

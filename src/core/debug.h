@@ -43,8 +43,8 @@ const char *qn_option_variable(size_t *at, size_t *size);
 // What the names of these begin with.
 extern const char qn_option_prefix[];
 
-// Where models are, of this program and of others. NULL: not there, or empty. The texts live as long
-// as the environment stays as it is.
+// Where models are, of this program and of others. NULL: not there, or empty. The texts live as
+// long as the environment stays as it is.
 typedef struct qn_model_places {
     const char *home;          // HOME
     const char *data_home;     // XDG_DATA_HOME: data of the user's programs

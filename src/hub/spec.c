@@ -92,7 +92,8 @@ static bool read_rest(qn_spec *spec, const char *rest) {
     return n == 0 || copy(&spec->which, rest, n);
 }
 
-// ":TYPE" or ":FILE", or what an address has there. Ollama's tag for no tag is none. False: no memory.
+// ":TYPE" or ":FILE", or what an address has there. Ollama's tag for no tag is none. False: no
+// memory.
 static bool read_which(qn_spec *spec, const char *rest) {
     if (*rest != ':') return !*rest || read_rest(spec, rest + 1);
     return strcmp(rest, ":latest") == 0 || copy(&spec->which, rest + 1, strlen(rest + 1));

@@ -16,8 +16,9 @@ typedef struct qn_found {
 // Owned; NULL: no memory.
 char *qn_model_name(const char *path);
 
-// .gguf files (of a split set the first one; no vision towers) and checkpoint folders, in the order
-// of their names, also of folders inside, three deep; of several with one name, the first path. To be released by qn_found_destroy.
+// .gguf files (of a split set the first one; no vision towers) and checkpoint folders, also those
+// of folders inside, three deep, in the order of their names; of several with one name, the first
+// path. To be released by qn_found_destroy.
 QN_MUST_CHECK qn_status qn_shelf_list(qn_found **out, size_t *n, const char *folder, qn_err *err);
 void qn_found_destroy(qn_found *found, size_t n);
 

@@ -119,9 +119,9 @@ void qn_cuda_launch_call(const qn_cuda_program *x, size_t i);
 // Room for a step of so many bytes, with the lock (cuda_prepare.c).
 bool qn_cuda_make_room(qn_cuda_program *x, size_t bytes);
 
-// Experts that are brought (cuda_experts.c): lists the ops that have them; points these to the table
-// on the card; runs one, with the lock; gives back the last group when the card is done with it.
-// False: an expert could not be brought, or the card has failed.
+// Experts that are brought (cuda_experts.c): lists the ops that have them; points these to the
+// table on the card; runs one, with the lock; gives back the last group when the card is done with
+// it. False: an expert could not be brought, or the card has failed.
 QN_MUST_CHECK qn_status qn_cuda_bind_experts(qn_cuda_program *x, qn_cuda_plan *p,
                                              const qn_program_plan *from, qn_err *err);
 void qn_cuda_place_experts(const qn_cuda_program *x, qn_cuda_plan *p);

@@ -1,7 +1,7 @@
 // Attention over pages, in the order of docs/numbers.md: blocks of 64 positions, chunks of 256,
 // chunks merged ascending. Usual shapes go to attend_spread.cu, attend_few.cu and attend_many.cu,
-// in numerics tensor to attend_tensor.cu and attend_alone.cu; here a block of threads has one row and head, of any
-// shape.
+// in numerics tensor to attend_tensor.cu and attend_alone.cu; here a block of threads has one row
+// and head, of any shape.
 #include "attention.cuh"
 #include "kernels.cuh"
 

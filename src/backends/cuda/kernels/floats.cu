@@ -17,7 +17,7 @@ template <int TYPE> struct Weights {
 };
 constexpr int X_STEP = QN_CUDA_BLOCK + 4, X_ROW = PIECE * X_STEP; // floats
 
-// The rows of weights of a block of threads: `n`, from row `at` on, of one weight or of two in turn.
+// Rows of weights of a block of threads: `n`, from row `at` on, of one weight or of two in turn.
 struct Share {
     const unsigned char *weight[2];
     int64_t at, row_bytes;

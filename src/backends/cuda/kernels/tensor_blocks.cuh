@@ -37,8 +37,8 @@ static __device__ inline void copy_block(unsigned char *stage, const Task &t, co
     copy_rows<HEAD>(stage + Tile<HEAD>::STAGE, value_at(t.cache, page, x.kv, 0), end - at);
 }
 
-// Keys of positions n ... n + 15, of step k, as b of two products; values of step k, columns 8 f ...
-// 8 f + 15, likewise.
+// Keys of positions n ... n + 15, of step k, as b of two products; values of step k, columns
+// 8 f ... 8 f + 15, likewise.
 template <int HEAD>
 static __device__ inline void load_keys(unsigned (&b)[4], const unsigned char *keys, int n, int k) {
     const int lane = (int)threadIdx.x % WARP, row = lane / 16 * 8 + lane % 8, side = lane / 8 % 2;
