@@ -156,7 +156,8 @@ static const struct {
     {HEADS,
      "%9 f32 (T, 6, 5) = rope(%0, %5, %3) {scale=1, rotate=4, pairs=half, sections=[1, 1, 0, 0]}\n"
      "%10 f32 (T, 3, 5) = rms_norm(%1, %7) {eps=0.01}\n"
-     "%11 f32 (T, 3, 5) = rope(%10, %5, %3) {scale=1, rotate=4, pairs=adjacent, sections=[0, 0, 0, 0]}\n"
+     "%11 f32 (T, 3, 5) = rope(%10, %5, %3) "
+     "{scale=1, rotate=4, pairs=adjacent, sections=[0, 0, 0, 0]}\n"
      "output \"q\" %9\noutput \"k\" %11\n",
      "%9 f32 (T, 2, 2) = angles(%5, %3) {scale=1, sections=[1, 1, 0, 0]}\n"
      "%10 f32 (T, 2, 2) = angles(%5, %3) {scale=1, sections=[0, 0, 0, 0]}\n"

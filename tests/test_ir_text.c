@@ -416,7 +416,9 @@ static const struct {
     {X "%1 f32 (T, 8) = narrow(%0) {axis=1, length=8}", "NARROW without attribute 'start'"},
     {X "%1 f32 (T, 64) = quantize(%0) {form=causal}", "expected a word of 'form', found 'caus"},
     {X "%1 f32 (T, 1, 64) = split(%0) {parts=1.5}", "found '.'"},
-    {X "%1 f32 (T, 64) = rope(%0) {scale=1, rotate=2, pairs=half, sections=[1, 2]}", "expected ','"},
+    {X "%1 f32 (T, 64) = rope(%0) "
+       "{scale=1, rotate=2, pairs=half, sections=[1, 2]}",
+     "expected ','"},
     {X "output logits %0", "expected the output's name, found 'logits'"},
     {X "output \"logits\"", "expected '%'"},
     {X "output \"logits\" %1", "line 3, column 17: %1 is not made before this line"},

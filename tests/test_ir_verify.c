@@ -164,16 +164,20 @@ static const struct {
     {"%20 f32 (T, 4, 16) = rope(%5, %13, %1) "
      "{scale=1, rotate=17, pairs=half, sections=[0, 0, 0, 0]}",
      "ROPE: rotates 17 of 16 values with 8 frequencies"},
-    {"%20 f32 (T, 4, 16) = rope(%5, %13, %1) {scale=1, rotate=8, pairs=half, sections=[0, 0, 0, 0]}",
+    {"%20 f32 (T, 4, 16) = rope(%5, %13, %1) "
+     "{scale=1, rotate=8, pairs=half, sections=[0, 0, 0, 0]}",
      "ROPE: rotates 8 of 16 values with 8 frequencies"},
-    {"%20 f32 (T, 4, 16) = rope(%5, %13, %1) {scale=1, rotate=-2, pairs=half, sections=[0, 0, 0, 0]}",
+    {"%20 f32 (T, 4, 16) = rope(%5, %13, %1) "
+     "{scale=1, rotate=-2, pairs=half, sections=[0, 0, 0, 0]}",
      "ROPE: rotates -2"},
     {"%20 f32 (8*T) = input\n"
-     "%21 f32 (T, 4, 16) = rope(%5, %20, %1) {scale=1, rotate=16, pairs=half, sections=[0, 0, 0, 0]}",
+     "%21 f32 (T, 4, 16) = rope(%5, %20, %1) "
+     "{scale=1, rotate=16, pairs=half, sections=[0, 0, 0, 0]}",
      "ROPE: rotates 16"},
     {"%20 f32 (T, 64) = rope(%3, %13, %1) {scale=1, rotate=16, pairs=half, sections=[0, 0, 0, 0]}",
      "ROPE: input 0 has 2 dims, want 3"},
-    {"%20 f32 (T, 4, 16) = rope(%5, %13, %7) {scale=1, rotate=16, pairs=half, sections=[0, 0, 0, 0]}",
+    {"%20 f32 (T, 4, 16) = rope(%5, %13, %7) "
+     "{scale=1, rotate=16, pairs=half, sections=[0, 0, 0, 0]}",
      "ROPE: input 2 is a cache"},
     {"%20 f32 (T, 8) = narrow(%3) {axis=1, start=57, length=8}", "NARROW: 8 values from 57 of a"},
     {"%20 f32 (T, 8) = narrow(%3) {axis=1, start=56, length=8}", NULL},
@@ -251,7 +255,9 @@ static const struct {
     {"%20 f32 (T, 2, 32) = grouped_matmul(%3, %11, %16)", "GROUPED_MATMUL: input 1 has 2 dims"},
     {"%20 f32 (T, 16) = combine(%5, %19)", "COMBINE: (T, 4, 16) and (T, 2): sizes differ"},
     {"%20 f32 (T, 16) = combine(%3, %19)", "COMBINE: input 0 has 2 dims, want 3"},
-    {"%20 f32 (T, 2, 64) = angles(%3, %1) {scale=1, sections=[0, 0, 0, 0]}", "ANGLES: input 0 has 2 dims"},
+    {"%20 f32 (T, 2, 64) = angles(%3, %1) "
+     "{scale=1, sections=[0, 0, 0, 0]}",
+     "ANGLES: input 0 has 2 dims"},
     {IR_ANGLES "%22 f32 (T, 4, 16) = rotate(%5, %20) {eps=0, rotate=16, pairs=half}", NULL},
     {IR_ANGLES "%22 f32 (T, 4, 16) = rotate(%5, %20) {eps=0, rotate=8, pairs=half}",
      "ROTATE: rotates 8 of 16 values with 2 x 8 angles"},

@@ -37,7 +37,8 @@ static size_t load(char *to, size_t size, const char *path) {
 // --- text in, text out ---
 
 // What a case asks for, in comments of its own lines: "; numerics: fast", "; refuse: GATED",
-// "; miss: bias between" (the report must say that), "; fails: ..." (the message), "; rank: 1 of 2".
+// "; miss: bias between" (the report must say that), "; fails: ..." (the message), "; rank: 1 of
+// 2".
 typedef struct wish {
     char value[128];
 } wish;

@@ -140,8 +140,8 @@ static void exchanges_are_those_of_the_pass(void **state) {
 
 // --- what ranks send -----------------------------------------------------------------------------
 
-// A table before that of the threads, which counts the bytes that all of them give away. What rank 0
-// has the result of was begun by the others before.
+// A table before that of the threads, which counts the bytes that all of them give away. What rank
+// 0 has the result of was begun by the others before.
 static const qn_ranks_api *inner;
 static atomic_llong n_bytes;
 static _Thread_local int own; // the rank that this thread is

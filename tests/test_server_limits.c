@@ -330,8 +330,8 @@ static const char *end_of(const char *text) {
     return text + (size > SHOWN ? size - SHOWN : 0);
 }
 
-// A server that is told twice to stop ends streams at once, and each says so in its dialect. A stream
-// that came to its own end before that, on a busy machine, shows nothing: it is sent again.
+// A server that is told twice to stop ends streams at once, and each says so in its dialect. A
+// stream that came to its own end before that, on a busy machine, shows nothing: it is sent again.
 static void streams_say_that_the_server_stops(void **state) {
     enum { TRIES = 50 };
     static const struct {

@@ -23,7 +23,7 @@ typedef struct qn_prompt_limit {
 
 // The tools of a chat; NULL: none.
 const json_t *qn_chat_get_tools(const qn_chat *chat);
-// qn_chat_make_prompt, with the tools of the chat or without. *limit is in place of opts->max_tokens.
+// qn_chat_make_prompt, with the tools of the chat or without. *limit is for opts->max_tokens.
 QN_MUST_CHECK qn_status qn_chat_make_prompt_as(qn_chat_prompt *out, const qn_chat *chat,
                                                const qn_template *chat_template,
                                                const qn_tokenizer *tokenizer,

@@ -57,9 +57,7 @@ QN_ANYWHERE float math_exp(float x) {
     return e.p * e.s1 * e.s2;
 }
 
-QN_ANYWHERE float math_abs(float x) {
-    return qn_float_from_bits(qn_float_to_bits(x) & INT32_MAX);
-}
+QN_ANYWHERE float math_abs(float x) { return qn_float_from_bits(qn_float_to_bits(x) & INT32_MAX); }
 
 // `magnitude` with the sign of x.
 QN_ANYWHERE float math_signed(float magnitude, float x) {

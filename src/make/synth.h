@@ -58,8 +58,8 @@ QN_MUST_CHECK qn_status qn_synth_list(qn_synth_tensor **out, size_t *n, const qn
 // The values of rope_freqs.weight.
 void qn_synth_divisors(float *to, int64_t n, const qn_synth_shape *shape);
 
-// What the file that qn_synth writes begins with, appended to `out`, and its size: enough to open it
-// without weights, whatever its size.
+// What the file that qn_synth writes begins with, appended to `out`, and its size: enough to open
+// it without weights, whatever its size.
 QN_MUST_CHECK qn_status qn_synth_header(qn_buf *out, int64_t *file_bytes, const char *shape,
                                         const char *type, qn_err *err);
 

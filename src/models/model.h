@@ -47,8 +47,8 @@ QN_MUST_CHECK qn_status qn_model_create(qn_model **out, const qn_source *source,
 // The same with adapters (NULL: none), which are read, and not used afterwards, and with another
 // rotary scaling (NULL: as the files say).
 QN_MUST_CHECK qn_status qn_model_create_adapted(qn_model **out, const qn_source *source,
-                                                qn_adapters *adapters,
-                                                const qn_rope_override *rope, qn_err *err);
+                                                qn_adapters *adapters, const qn_rope_override *rope,
+                                                qn_err *err);
 void qn_model_destroy(qn_model *model);
 
 // Declares all keys "architecture.*" of a checkpoint's model as GGUF has them. What GGUF cannot

@@ -4,9 +4,9 @@
 
 static void split_rope(qn_rewrite *rw, int32_t i) {
     const qn_node rope = rw->graph->nodes[i];
-    const int32_t angles = qn_rw_add_early(rw, -1, QN_OP_ANGLES, rope.in + 1, 2,
-                                           &(qn_attrs){.scale = rope.attrs.scale,
-                                                       .sections = rope.attrs.sections});
+    const int32_t angles =
+        qn_rw_add_early(rw, -1, QN_OP_ANGLES, rope.in + 1, 2,
+                        &(qn_attrs){.scale = rope.attrs.scale, .sections = rope.attrs.sections});
     qn_rw_set(rw, i, QN_OP_ROTATE, (int32_t[]){rope.in[0], angles}, 2, NULL,
               &(qn_attrs){.rotate = rope.attrs.rotate, .pairs = rope.attrs.pairs});
     qn_rw_fired(rw);

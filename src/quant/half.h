@@ -75,9 +75,7 @@ QN_ANYWHERE uint16_t qn_half_encode(float value) {
 
 QN_ANYWHERE float qn_load_half(const uint8_t *p) { return qn_half_decode(qn_load_u16(p)); }
 
-QN_ANYWHERE float qn_bf16_decode(uint16_t bf16) {
-    return qn_float_from_bits((uint32_t)bf16 << 16);
-}
+QN_ANYWHERE float qn_bf16_decode(uint16_t bf16) { return qn_float_from_bits((uint32_t)bf16 << 16); }
 
 QN_ANYWHERE uint16_t qn_bf16_encode(float value) {
     const uint32_t bits = qn_float_to_bits(value);

@@ -106,8 +106,8 @@ void qn_runner_trace(const qn_runner *runner, const qn_runner_stage *stage, int6
 // The plan of the stage's last step.
 const qn_plan *qn_runner_plan(const qn_runner_stage *stage);
 
-// Makes a message the step of every stage; row `first` of what stages hand on is its first. False if
-// it cannot be bound.
+// Makes a message the step of every stage; row `first` of what stages hand on is its first. False
+// if it cannot be bound.
 bool qn_runner_begin_stages(qn_runner *runner, int32_t *message, const qn_sizes *sizes,
                             int64_t first);
 // Takes the rows that later stages read, from row `first` on.

@@ -95,8 +95,8 @@ typedef struct qn_offer_info {
     bool has_vision, has_thinking, has_tools;
     char architecture[64];
     qn_facts facts;
-    // Why it cannot be opened, for whoever runs the server; "": nothing is known against it. Clients
-    // get `fault`, a constant, which says the same without the file's path and content.
+    // Why it cannot be opened, for whoever runs the server; "": nothing is known against it.
+    // Clients get `fault`, a constant, which says the same without the file's path and content.
     char problem[256];
     const char *fault;
 } qn_offer_info;

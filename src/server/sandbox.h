@@ -12,8 +12,9 @@ typedef struct qn_sandbox_opts {
 } qn_sandbox_opts;
 
 // For all threads, and for good: no new privileges, and no system calls that a server has no use
-// for (they fail with EPERM): other programs, other processes, new sockets, the kernel's settings. Threads and files stay as they were, so that further
-// models can be opened. QN_UNSUPPORTED: the kernel has no filters of system calls.
+// for (they fail with EPERM): other programs, other processes, new sockets, the kernel's settings.
+// Threads and files stay as they were, so that further models can be opened. QN_UNSUPPORTED: the
+// kernel has no filters of system calls.
 QN_MUST_CHECK qn_status qn_sandbox_enter(const qn_sandbox_opts *opts, qn_err *err);
 
 #endif

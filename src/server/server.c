@@ -113,8 +113,8 @@ static void give_up(qn_exchange *ex) {
 }
 
 // The HTTP library must not stop while connections are suspended: first every request is answered.
-// Its threads may still bring new ones, which are refused. Streams that are ended say so, to clients
-// that take it at once.
+// Its threads may still bring new ones, which are refused. Streams that are ended say so, to
+// clients that take it at once.
 static void end_requests(qn_server *s) {
     static const struct timespec pause = {.tv_nsec = 1000000};
     static const int64_t TAKE_NS = 1000000000;
