@@ -246,6 +246,12 @@ class Store(Handler):
             return self.reply(503, b"busy")
         return self.send_content(data, etag)
 
+    def as_patience(self, data, etag):
+        """Wants to be asked again when the sun is gone."""
+        if self.is_probe():
+            return self.send_content(data, etag)
+        return self.reply(503, b"busy", Retry_After="9223372036854775807")
+
     def as_hang(self, data, etag):
         """The first megabyte comes, the rest only once somebody has given up."""
         first, _ = self.range_of(len(data))

@@ -386,6 +386,7 @@ static void wrong_servers_are_refused(void **state) {
         {"token", "status 401", false},
         {"gated", "status 403: access is restricted: accept its terms", false},
         {"later", "try again in 100000 s", false},
+        {"patience", "try again in 9223372036854775807 s", true},
         {"htmlapi", "not valid JSON", false},
         {"endless", "more than 16777216 bytes", false},
         {"pages", "more than 64 pages", false},

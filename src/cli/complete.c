@@ -91,6 +91,7 @@ void qn_completion_add_files(qn_completion *to, const char *typed) {
     to->quote = qn_file_name_read(&path, typed);
     if (path.failed) {
         to->failed = true;
+        qn_buf_deinit(&path);
         return;
     }
     char *slash = strrchr(path.data, '/');

@@ -260,11 +260,11 @@ static qn_status find_again(run *r, qn_err *err) {
 // After a failure that may pass: waits, first a little, or as long as the server asks.
 static qn_status pause_after(run *r, const worker *w, int64_t wait, qn_err *err) {
     const int64_t own = (int64_t)FIRST_PAUSE_MS * MS << (r->failures > 0 ? r->failures - 1 : 0);
-    const int64_t asked = wait * 1000 * MS;
     if (r->failures > MAX_FAILURES || wait > LONGEST_WAIT) {
         if (err) *err = w->why;
         return QN_IO;
     }
+    const int64_t asked = wait * 1000 * MS;
     if (r->failures > 0) r->wait_until = qn_clock() + qn_max(own, asked);
     return QN_OK;
 }

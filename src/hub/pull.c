@@ -159,9 +159,10 @@ static qn_status add_addresses(pull *p, const char *name, qn_err *err) {
         qn_split_name_end(end, i, s.of);
         qn_buf_add(&part, name, s.stem);
         qn_buf_text(&part, end);
-        if (part.failed) return QN_NOMEM(err, "a name");
         const qn_status status =
-            add_address(p, address_of_part(p->spec.url, name, part.data), part.data, err);
+            part.failed
+                ? QN_NOMEM(err, "a name")
+                : add_address(p, address_of_part(p->spec.url, name, part.data), part.data, err);
         qn_buf_deinit(&part);
         QN_TRY(status);
     }

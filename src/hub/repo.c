@@ -225,8 +225,9 @@ static qn_status refuse_none(const qn_repo *repo, const qn_spec *spec, qn_err *e
     if (n == 0)
         return QN_FAIL(err, ARGUMENT, "%s/%s: none of its %zu files is a model that can be read",
                        spec->owner, spec->repo, repo->n);
+    // Without a name any model would have done: there is one.
     return QN_FAIL(err, ARGUMENT, "%s/%s: no file '%s', and none of that type; there are %s",
-                   spec->owner, spec->repo, spec->which ? spec->which : "Q4_K_M", names);
+                   spec->owner, spec->repo, spec->which, names);
 }
 
 static qn_status refuse_many(const qn_picked *choice, const qn_spec *spec, qn_err *err) {
@@ -259,12 +260,12 @@ static qn_status add_parts(qn_picked *to, const qn_repo *repo, const qn_repo_fil
         qn_split_name_end(end, i, s.of);
         qn_buf_add(&path, first->path, s.stem);
         qn_buf_text(&path, end);
-        if (path.failed) return QN_NOMEM(err, first->path);
-        const qn_repo_file *part = qn_repo_find(repo, path.data, path.size);
+        const qn_repo_file *part = path.failed ? NULL : qn_repo_find(repo, path.data, path.size);
         const qn_status status =
-            part ? add(to, part, err)
-                 : QN_FAIL(err, FORMAT, "%s: part %d of %d is missing in the repository",
-                           first->path, i, s.of);
+            path.failed ? QN_NOMEM(err, first->path)
+            : part      ? add(to, part, err)
+                        : QN_FAIL(err, FORMAT, "%s: part %d of %d is missing in the repository",
+                                  first->path, i, s.of);
         qn_buf_deinit(&path);
         QN_TRY(status);
     }
