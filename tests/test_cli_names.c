@@ -355,6 +355,31 @@ static void models_are_removed(void **state) {
     hub_shell("! find %s -mindepth 1 | grep .", hub_models);
 }
 
+static void put_both(void) {
+    put("o/both/both-Q8_0.gguf");
+    hub_shell("cd %s/o/both && cp -L %s/qwen3/*.json %s/qwen3/model.safetensors . && "
+              "mkdir -p .quern-cache && touch .quern-cache/packed",
+              hub_models, MINI, MINI);
+    assert_listed("o/both", "quern", true);
+    assert_listed("o/both:Q8_0", "quern", true);
+}
+
+// In one folder, a checkpoint and GGUF files are models of their own.
+static void a_checkpoint_goes_alone(void **state) {
+    (void)state;
+    put_both();
+    cli_result r = CLI_RUN("rm", "o/both"); // and not the usual type of that repository
+    cli_assert_done(&r);
+    cli_free(&r);
+    assert_listed("o/both", "quern", false);
+    assert_runs("o/both");
+    put_both();
+    r = CLI_RUN("rm", "o/both:q8_0");
+    cli_assert_done(&r);
+    cli_free(&r);
+    hub_shell("cd %s/o/both && test -f model.safetensors -a -f .quern-cache/packed", hub_models);
+}
+
 // A tower that this program cannot use does not keep the model from reading text.
 static void a_tower_of_another_kind_is_left(void **state) {
     (void)state;
@@ -387,6 +412,7 @@ int main(void) {
         CASE(a_model_is_shown),
         CASE(names_do_not_steer_a_terminal),
         CASE(models_are_removed),
+        CASE(a_checkpoint_goes_alone),
         CASE(a_tower_of_another_kind_is_left),
     };
     return cmocka_run_group_tests(tests, setup, cli_teardown);

@@ -92,14 +92,15 @@ static qn_status remove_parts(remover *r, const char *path, qn_err *err) {
     return QN_OK;
 }
 
-// All files of a checkpoint's folder; not folders in it.
-static qn_status remove_checkpoint(remover *r, const char *folder, qn_err *err) {
+// All files of a checkpoint's folder, not folders in it; and no GGUF files where other models are.
+static qn_status remove_checkpoint(remover *r, const char *folder, bool has_others, qn_err *err) {
     qn_names names;
     qn_stock own = {0}; // which counts the folders that are read
     QN_TRY(qn_names_read(&names, &own, folder, err));
     qn_status status = QN_OK;
     for (size_t i = 0; i < names.n && !status; i++) {
         struct stat st;
+        if (has_others && qn_name_is_gguf(names.items[i])) continue;
         char *path = qn_path_join(folder, names.items[i]);
         if (!path)
             status = QN_NOMEM(err, "a path");
@@ -123,7 +124,9 @@ static bool has_neighbour(const qn_stock *stock, const qn_stocked *model, const 
     const size_t n = strlen(folder);
     for (size_t i = 0; i < stock->n; i++) {
         const qn_stocked *m = &stock->items[i];
-        if (m != model && strncmp(m->path, folder, n) == 0 && m->path[n] == '/') return true;
+        const bool is_below =
+            strncmp(m->path, folder, n) == 0 && (m->path[n] == '/' || !m->path[n]);
+        if (m != model && is_below) return true;
     }
     return false;
 }
@@ -138,7 +141,7 @@ qn_status qn_stock_remove(int64_t *bytes, const qn_stock *stock, const qn_stocke
     char *folder = model->is_folder ? strdup(model->path) : qn_path_folder(model->path);
     if (!folder) return QN_NOMEM(err, "a path");
     const bool is_last = !has_neighbour(stock, model, folder);
-    qn_status status = model->is_folder ? remove_checkpoint(&r, model->path, err)
+    qn_status status = model->is_folder ? remove_checkpoint(&r, model->path, !is_last, err)
                                         : remove_parts(&r, model->path, err);
     if (!status && model->tower && !has_other_user(stock, model))
         status = remove_whole(&r, model->tower, err);

@@ -223,12 +223,14 @@ static qn_status add_checkpoint_file(bool *has_weights, qn_stocked *m, const wal
     return QN_OK;
 }
 
-// config.json and safetensors are one model.
+// config.json and safetensors are one model; GGUF files beside them are others.
 static qn_status add_checkpoint(const walk *w, qn_err *err) {
     qn_stocked m = {.keeper = w->folder->keeper, .is_folder = true};
     bool has_weights = false;
-    for (size_t i = 0; i < w->names.n; i++)
-        QN_TRY(add_checkpoint_file(&has_weights, &m, w, w->names.items[i], err));
+    for (size_t i = 0; i < w->names.n; i++) {
+        const char *name = w->names.items[i];
+        if (!qn_name_is_gguf(name)) QN_TRY(add_checkpoint_file(&has_weights, &m, w, name, err));
+    }
     if (!has_weights) return QN_OK;
     if (!find_repo(&m.repo, w)) return QN_NOMEM(err, "a model");
     if (!m.repo) return QN_OK; // our folder itself

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-typedef enum match { NONE, BEGINS, WHOLE } match;
+typedef enum match { NONE, BEGINS, WHOLE, NAMED } match; // the last: as the list has it
 
 // --- one model -----------------------------------------------------------------------------------
 
@@ -36,6 +36,7 @@ static match better(match a, match b) { return a > b ? a : b; }
 // that of the file; the whole name.
 static match judge(const qn_stocked *m, const char *typed) {
     match best = compare(typed, m->name, strlen(m->name), "");
+    if (best == WHOLE) return NAMED;
     if (m->stem) best = better(best, compare(typed, m->stem, strlen(m->stem), ""));
     if (!m->repo) return best;
     const char *colon = strchr(m->name, ':'), *type = colon ? colon : "";
@@ -169,7 +170,8 @@ typedef struct request {
 } request;
 
 static qn_status find(const qn_stocked **out, matches *list, const request *r, qn_err *err) {
-    QN_TRY(collect(list, r->stock, r->name, WHOLE, err));
+    QN_TRY(collect(list, r->stock, r->name, NAMED, err));
+    if (list->n == 0) QN_TRY(collect(list, r->stock, r->name, WHOLE, err));
     *out = list->n > 1 ? usual(list) : NULL;
     if (*out) return QN_OK;
     if (list->n == 0 && !r->whole) QN_TRY(collect(list, r->stock, r->name, BEGINS, err));
