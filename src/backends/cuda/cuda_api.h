@@ -10,7 +10,7 @@
 
 // Changes with this file, cuda_task.h and cuda_kernels.def: a plug-in of another version is not
 // used.
-enum { QN_CUDA_API_VERSION = 6 };
+enum { QN_CUDA_API_VERSION = 7 };
 
 // Kernels by number.
 typedef enum qn_cuda_kernel {
@@ -33,7 +33,7 @@ typedef struct qn_cuda_limits {
     double tensor_tflops; // 10^12 operations of matrix units on fp16 with f32 sums
 } qn_cuda_limits;
 
-enum { QN_CUDA_LANES = 32, QN_CUDA_MARKS = 4096 };
+enum { QN_CUDA_LANES = 33, QN_CUDA_MARKS = 4096 };
 
 // An open card: one stream, in which everything happens in order. Calls return 0, or a number that
 // `explain` knows; then what they should have made is untouched.

@@ -9,7 +9,9 @@
 
 // About so many bytes of a piece: enough for a copy to be worth its call, few enough for all
 // threads to have some of a small weight. So many bytes between two looks at the progress.
-enum { PIECE_BYTES = 1 << 20, ROUND_BYTES = 1 << 28, TURNS = 2, WORKERS = QN_CUDA_LANES / TURNS };
+enum { PIECE_BYTES = 1 << 20, ROUND_BYTES = 1 << 28 };
+// The last lane is for experts: weights of a vision tower may be loaded while some are brought.
+enum { TURNS = 2, BRINGING = QN_CUDA_LANES - 1, WORKERS = BRINGING / TURNS };
 
 // Memory of a piece that is copied in the lane.
 typedef struct lane {
@@ -19,7 +21,7 @@ typedef struct lane {
 } lane;
 
 struct qn_cuda_lanes {
-    lane all[QN_CUDA_LANES];
+    lane all[WORKERS * TURNS];
 };
 
 typedef struct loading {
@@ -42,7 +44,7 @@ typedef struct loading {
 
 void qn_cuda_load_end(qn_device *device) {
     qn_cuda_device *d = qn_cuda_own(device);
-    for (int i = 0; d->lanes && i < QN_CUDA_LANES; i++) {
+    for (int i = 0; d->lanes && i < WORKERS * TURNS; i++) {
         if (d->lanes->all[i].host) d->api->free_host(d->stream, d->lanes->all[i].host);
         qn_free(d->lanes->all[i].raw);
     }
@@ -237,8 +239,8 @@ qn_status qn_cuda_pack_weight(void *host, qn_device *device, const qn_plan_leaf 
 // Without the lock, which the step that waits for it has.
 qn_status qn_cuda_bring(qn_device *device, void *to, const void *host, size_t bytes, qn_err *err) {
     qn_cuda_device *d = qn_cuda_own(device);
-    int error = d->api->send(d->stream, 0, to, host, bytes);
-    if (!error) error = d->api->sent(d->stream, 0);
+    int error = d->api->send(d->stream, BRINGING, to, host, bytes);
+    if (!error) error = d->api->sent(d->stream, BRINGING);
     if (!error) return QN_OK;
     return QN_FAIL(err, IO, "device cuda:%d (%s): bringing an expert: %s", d->index, d->card.name,
                    d->api->explain(error));
