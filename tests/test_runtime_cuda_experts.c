@@ -12,6 +12,16 @@ enum { N_MODELS = sizeof models / sizeof *models };
 
 static fake_card card;
 
+// Of this machine, where the linker sends the question; 0: what there really is.
+static int64_t told_memory;
+bool __real_qn_machine_free_memory(int64_t *out);
+bool __wrap_qn_machine_free_memory(int64_t *out);
+bool __wrap_qn_machine_free_memory(int64_t *out) {
+    if (!told_memory) return __real_qn_machine_free_memory(out);
+    *out = told_memory;
+    return true;
+}
+
 static qn_engine *open_kept(const char *model, int64_t budget) {
     return family_open(model, &QN_INIT(qn_engine_opts, .device = "cuda", .expert_budget = budget));
 }
@@ -138,12 +148,32 @@ static void every_failure_is_an_error_or_the_right_result(void **state) {
     qn_logits_deinit(&want);
 }
 
+// Before any of it is taken: the system would end the process.
+static void experts_that_this_machine_has_no_memory_for_are_refused(void **state) {
+    (void)state;
+    qn_err err;
+    char path[256];
+    qn_engine *engine = NULL;
+    family_path(path, sizeof path, models[0]);
+    const qn_engine_opts opts = QN_INIT(qn_engine_opts, .device = "cuda", .expert_budget = USED);
+    card.set(0, 0);
+    told_memory = 1 << 10;
+    ASSERT_FAILS(qn_engine_open(&engine, path, &opts, &err), QN_MEMORY,
+                 "all experts wait in this machine's memory: they need ");
+    told_memory = INT64_C(1) << 40;
+    ASSERT_OK(qn_engine_open(&engine, path, &opts, &err));
+    told_memory = 0;
+    qn_engine_close(engine);
+    assert_int_equal(card.bytes(), 0);
+}
+
 int main(void) {
     card = use_fake();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_all_experts),
         cmocka_unit_test(texts_are_those_of_all_experts),
         cmocka_unit_test(every_failure_is_an_error_or_the_right_result),
+        cmocka_unit_test(experts_that_this_machine_has_no_memory_for_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #include "runtime/expert_budget.h"
 
 #include "core/log.h"
+#include "core/machine.h"
 #include "core/mem.h"
 #include "runtime/memory.h"
 #include "runtime/weights_file.h"
@@ -91,6 +92,19 @@ static qn_status find_room(int64_t *out, bool *is_optional, const qn_engine *eng
                    (long long)need->n_used, mib(reserve));
 }
 
+// Those of a card wait in this machine's memory, all of them, and stay there: a system that takes
+// more than it has would end the process instead of refusing.
+static qn_status check_host(const qn_engine *engine, const qn_experts_need *need, qn_err *err) {
+    int64_t available;
+    if (engine->stages[0].device->kind->has_host_memory || !qn_machine_free_memory(&available) ||
+        need->all_bytes <= available)
+        return QN_OK;
+    return QN_FAIL(err, MEMORY,
+                   "all experts wait in this machine's memory: they need %.0f MiB, %.0f MiB are "
+                   "free",
+                   mib(need->all_bytes), mib(available));
+}
+
 qn_status qn_expert_budget_apply(qn_engine *engine, qn_err *err) {
     const qn_stage *stage = &engine->stages[0];
     qn_experts_need need;
@@ -107,6 +121,14 @@ qn_status qn_expert_budget_apply(qn_engine *engine, qn_err *err) {
     if (problem)
         return QN_FAIL(err, UNSUPPORTED, "an expert budget of %lld of %lld experts: %s",
                        (long long)n, (long long)need.n_experts, problem);
+    qn_err why;
+    if (check_host(engine, &need, &why)) {
+        if (!is_optional && err) *err = why;
+        if (!is_optional) return why.status;
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING, "all experts are loaded: %s",
+               why.message);
+        return QN_OK;
+    }
     qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_INFO,
            "%lld of %lld experts of each layer are kept in memory (%.1f of %.1f MiB)", (long long)n,
            (long long)need.n_experts, mib(n * need.bytes), mib(need.all_bytes));
