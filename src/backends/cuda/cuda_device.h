@@ -34,7 +34,7 @@ typedef int qn_cuda_take_fn(void **out, qn_cuda_stream *stream, size_t bytes);
 bool qn_cuda_take(void **out, qn_cuda_device *device, qn_cuda_take_fn *take, size_t bytes,
                   size_t *available);
 
-// The table of calls: of the plug-in that QUERN_CUDA_LIBRARY names, or of the one beside this
+// The table of calls: of the plug-in that QN_CUDA_LIBRARY names, or of the one beside this
 // program or library. It stays in memory.
 QN_MUST_CHECK qn_status qn_cuda_api_find(const qn_cuda_api **out, qn_err *err);
 
