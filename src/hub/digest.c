@@ -11,6 +11,10 @@
 
 enum { BLOCK = 1 << 20, BYTES = 32 };
 
+bool qn_digest_is(const char *text) {
+    return text && strlen(text) == 2 * BYTES && strspn(text, "0123456789abcdef") == 2 * BYTES;
+}
+
 static qn_status add_blocks(gnutls_hash_hd_t hash, void *block, int fd, int64_t size,
                             const char *shown, qn_progress_fn *progress, void *arg, qn_err *err) {
     for (int64_t at = 0; at < size;) {

@@ -37,6 +37,9 @@ void qn_split_name_end(char to[QN_SPLIT_END], int part, int of) {
 
 // --- types ---------------------------------------------------------------------------------------
 
+const char *const qn_model_types[QN_MODEL_TYPES] = {"Q4_K_M", "Q8_0", NULL};
+const char *const qn_tower_types[QN_TOWER_TYPES] = {"F16", "BF16", "Q8_0", NULL};
+
 static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 // "Q4_K_M", "IQ2_XS", "BF16": as the names of types are made, whatever types there are.

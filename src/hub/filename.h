@@ -22,6 +22,11 @@ enum { QN_SPLIT_MOST = 999, QN_SPLIT_SUFFIX = 21, QN_SPLIT_END = 32 };
 // The end of the path of a part; `to` has room for the NUL.
 void qn_split_name_end(char to[QN_SPLIT_END], int part, int of);
 
+// Types that are taken where nobody says one, the best first; at last, NULL, any. Towers are small
+// beside their models: 16 bits, the usual form, lose nothing that shows.
+enum { QN_MODEL_TYPES = 3, QN_TOWER_TYPES = 4 };
+extern const char *const qn_model_types[QN_MODEL_TYPES], *const qn_tower_types[QN_TOWER_TYPES];
+
 // The last part of the name that is a type, such as "Q4_K_M" or "UD-Q4_K_XL"; size 0: none.
 qn_str qn_name_type(const char *name);
 // Whether a path has that type, as a word by itself, letters of any case.

@@ -2,6 +2,7 @@
 
 #include "core/file.h"
 #include "core/mem.h"
+#include "hub/digest.h"
 #include "hub/ledger.h"
 
 #include <string.h>
@@ -27,15 +28,14 @@ qn_status qn_ledgers_visit(const char *path, const qn_places *places, qn_ledger_
     return QN_OK;
 }
 
-// A mark of 64 hexadecimal digits is a sum, any other an etag. A qn_ledger_fn.
+// A mark is a sum, or else an etag. A qn_ledger_fn.
 static qn_status take_row(void *arg, qn_ledger *ledger, const char *file, qn_err *err) {
-    enum { HEX = 64 };
     qn_provenance *o = arg;
     const json_t *row = qn_ledger_find(ledger, file);
     const char *from = json_string_value(json_object_get(row, "from"));
     const char *mark = json_string_value(json_object_get(row, "mark"));
     if (o->from || !from) return QN_OK;
-    const bool is_sum = mark && strlen(mark) == HEX && strspn(mark, "0123456789abcdef") == HEX;
+    const bool is_sum = qn_digest_is(mark);
     o->from = strdup(from);
     o->sha256 = is_sum ? strdup(mark) : NULL;
     return o->from && (o->sha256 || !is_sum) ? QN_OK : QN_NOMEM(err, "an address");

@@ -2,6 +2,7 @@
 
 #include "core/json.h"
 #include "core/mem.h"
+#include "hub/digest.h"
 #include "hub/filename.h"
 
 #include <stdio.h>
@@ -70,11 +71,6 @@ const qn_repo_file *qn_repo_find(const qn_repo *repo, const char *path, size_t n
     return NULL;
 }
 
-static bool is_sha256(const char *text) {
-    return text && strlen(text) == QN_SHA256_TEXT - 1 &&
-           strspn(text, "0123456789abcdef") == QN_SHA256_TEXT - 1;
-}
-
 static qn_status add_file(qn_repo *to, const json_t *row, qn_err *err) {
     const json_t *lfs = json_object_get(row, "lfs");
     const char *path = json_string_value(json_object_get(row, "path"));
@@ -92,7 +88,7 @@ static qn_status add_file(qn_repo *to, const json_t *row, qn_err *err) {
     if (!copy) return QN_NOMEM(err, "files");
     qn_repo_file *f = &to->files[to->n++];
     *f = (qn_repo_file){.path = copy, .size = json_integer_value(size)};
-    if (is_sha256(sha256)) memcpy(f->sha256, sha256, sizeof f->sha256);
+    if (qn_digest_is(sha256)) memcpy(f->sha256, sha256, sizeof f->sha256);
     return QN_OK;
 }
 
@@ -239,13 +235,12 @@ static qn_status refuse_many(const qn_picked *choice, const qn_spec *spec, qn_er
 
 // The model as a list of one or more first parts.
 static qn_status find_models(qn_picked *to, const qn_repo *repo, const qn_spec *spec, qn_err *err) {
-    static const char *const usual[] = {"Q4_K_M", "Q8_0", NULL}; // NULL: whatever there is
     if (spec->which) {
         QN_TRY(add_named(to, repo, spec->which, err));
         return to->n ? QN_OK : add_models(to, repo, spec->which, err);
     }
-    for (size_t i = 0; i < sizeof usual / sizeof *usual && to->n == 0; i++)
-        QN_TRY(add_models(to, repo, usual[i], err));
+    for (int i = 0; i < QN_MODEL_TYPES && to->n == 0; i++)
+        QN_TRY(add_models(to, repo, qn_model_types[i], err));
     return QN_OK;
 }
 
@@ -272,15 +267,13 @@ static qn_status add_parts(qn_picked *to, const qn_repo *repo, const qn_repo_fil
     return QN_OK;
 }
 
-// Towers are small beside their models: the usual form, 16 bits, loses nothing that shows.
 static qn_status add_tower(qn_picked *to, const qn_repo *repo, qn_err *err) {
-    static const char *const liked[] = {"F16", "BF16", "Q8_0", NULL};
-    for (size_t k = 0; k < sizeof liked / sizeof *liked; k++) {
+    for (int k = 0; k < QN_TOWER_TYPES; k++) {
+        const char *type = qn_tower_types[k];
         for (size_t i = 0; i < repo->n; i++) {
             const qn_repo_file *f = &repo->files[i];
             const bool is_tower = qn_name_is_gguf(f->path) && qn_name_is_tower(f->path);
-            if (is_tower && (!liked[k] || qn_name_has_type(f->path, liked[k])))
-                return add(to, f, err);
+            if (is_tower && (!type || qn_name_has_type(f->path, type))) return add(to, f, err);
         }
     }
     return QN_OK;

@@ -127,16 +127,16 @@ static bool find_repo(char **out, const walk *w) {
     return n == 0 || (*out = strndup(w->below, n)) != NULL;
 }
 
-// A tower in the folder (owned), 16 bits before others; NULL: none.
+// A tower in the folder (owned); NULL: none.
 static qn_status find_tower(char **out, const walk *w, qn_err *err) {
-    static const char *const liked[] = {"F16", "BF16", "Q8_0", NULL};
     *out = NULL;
-    for (size_t k = 0; k < sizeof liked / sizeof *liked; k++) {
+    for (int k = 0; k < QN_TOWER_TYPES; k++) {
+        const char *type = qn_tower_types[k];
         for (size_t i = 0; i < w->names.n; i++) {
             int64_t bytes, modified;
             const char *name = w->names.items[i];
             if (!qn_name_is_tower(name) || !qn_name_is_gguf(name)) continue;
-            if (liked[k] && !qn_name_has_type(name, liked[k])) continue;
+            if (type && !qn_name_has_type(name, type)) continue;
             *out = qn_path_join(w->path, name);
             if (!*out) return QN_NOMEM(err, "a path");
             if (qn_stock_is_inside(*out, w->folder->root, &bytes, &modified)) return QN_OK;

@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/mem.h"
+#include "hub/digest.h"
 #include "hub/filename.h"
 #include "hub/spec.h"
 #include "hub/stock_int.h"
@@ -231,13 +232,12 @@ typedef struct ollama {
 static qn_status layer_file(char **out, const ollama *o, const json_t *layer, int64_t *bytes,
                             int64_t *modified, qn_err *err) {
     static const char before[] = "sha256:";
-    enum { HEX = 64 };
     const char *digest = json_string_value(json_object_get(layer, "digest"));
     qn_buf path = {0};
     *out = NULL;
     if (!digest || strncmp(digest, before, sizeof before - 1) != 0) return QN_OK;
     digest += sizeof before - 1;
-    if (strlen(digest) != HEX || strspn(digest, "0123456789abcdef") != HEX) return QN_OK;
+    if (!qn_digest_is(digest)) return QN_OK;
     qn_buf_printf(&path, "%s/blobs/sha256-%s", o->folder, digest);
     QN_TRY(qn_buf_take(out, &path, err));
     if (qn_stock_is_inside(*out, o->root, bytes, modified) &&

@@ -84,15 +84,14 @@ static qn_status collect(matches *to, const qn_stock *stock, const char *typed, 
 
 // Of one repository, what the hub would give without a type. NULL: there is no such thing.
 static const qn_stocked *usual(const matches *list) {
-    static const char *const types[] = {"Q4_K_M", "Q8_0"};
     for (size_t i = 0; i < list->n; i++) {
         const char *repo = list->items[i]->repo;
         if (!repo || strcasecmp(repo, list->items[0]->repo) != 0) return NULL;
     }
-    for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+    for (int k = 0; k < QN_MODEL_TYPES && qn_model_types[k]; k++) {
         for (size_t i = 0; i < list->n; i++) {
             const char *type = strchr(list->items[i]->name, ':');
-            if (type && strcasecmp(type + 1, types[k]) == 0) return list->items[i];
+            if (type && strcasecmp(type + 1, qn_model_types[k]) == 0) return list->items[i];
         }
     }
     return NULL;
