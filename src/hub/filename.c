@@ -1,5 +1,6 @@
 #include "hub/filename.h"
 
+#include "core/buf.h"
 #include "core/file.h"
 
 #include <ctype.h>
@@ -31,8 +32,12 @@ qn_split_name qn_split_name_read(const char *path) {
     return (qn_split_name){.part = part, .of = of, .stem = n - SUFFIX};
 }
 
-void qn_split_name_end(char to[QN_SPLIT_END], int part, int of) {
-    snprintf(to, QN_SPLIT_END, "-%05d-of-%05d.gguf", part % 100000, of % 100000);
+char *qn_split_name_part(const char *path, const qn_split_name *split, int part) {
+    qn_buf text = {0};
+    char *out = NULL;
+    qn_buf_add(&text, path, split->stem);
+    qn_buf_printf(&text, "-%05d-of-%05d%s", part, split->of, gguf);
+    return qn_buf_take(&out, &text, NULL) ? NULL : out;
 }
 
 // --- types ---------------------------------------------------------------------------------------

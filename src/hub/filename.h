@@ -18,9 +18,9 @@ typedef struct qn_split_name {
     size_t stem;  // bytes before that, or before ".gguf"
 } qn_split_name;
 qn_split_name qn_split_name_read(const char *path);
-enum { QN_SPLIT_MOST = 999, QN_SPLIT_SUFFIX = 21, QN_SPLIT_END = 32 };
-// The end of the path of a part; `to` has room for the NUL.
-void qn_split_name_end(char to[QN_SPLIT_END], int part, int of);
+enum { QN_SPLIT_MOST = 999, QN_SPLIT_SUFFIX = 21 };
+// The path of another part of the same set (owned: qn_free). NULL: no memory.
+char *qn_split_name_part(const char *path, const qn_split_name *split, int part);
 
 // Types that are taken where nobody says one, the best first; at last, NULL, any. Towers are small
 // beside their models: 16 bits, the usual form, lose nothing that shows.

@@ -154,16 +154,11 @@ static qn_status add_addresses(pull *p, const char *name, qn_err *err) {
     const qn_split_name s = qn_split_name_read(name);
     if (s.of < 2) return add_address(p, strdup(p->spec.url), name, err);
     for (int i = 1; i <= s.of; i++) {
-        char end[QN_SPLIT_END];
-        qn_buf part = {0};
-        qn_split_name_end(end, i, s.of);
-        qn_buf_add(&part, name, s.stem);
-        qn_buf_text(&part, end);
+        char *part = qn_split_name_part(name, &s, i);
+        if (!part) return QN_NOMEM(err, "a name");
         const qn_status status =
-            part.failed
-                ? QN_NOMEM(err, "a name")
-                : add_address(p, address_of_part(p->spec.url, name, part.data), part.data, err);
-        qn_buf_deinit(&part);
+            add_address(p, address_of_part(p->spec.url, name, part), part, err);
+        qn_free(part);
         QN_TRY(status);
     }
     return QN_OK;

@@ -79,14 +79,9 @@ static qn_status remove_parts(remover *r, const char *path, qn_err *err) {
     const qn_split_name s = qn_split_name_read(path);
     if (s.of < 2) return remove_whole(r, path, err);
     for (int i = 1; i <= s.of; i++) {
-        char end[QN_SPLIT_END];
-        qn_buf part = {0};
-        qn_split_name_end(end, i, s.of);
-        qn_buf_add(&part, path, s.stem);
-        qn_buf_text(&part, end);
-        const qn_status status =
-            part.failed ? QN_NOMEM(err, "a path") : remove_whole(r, part.data, err);
-        qn_buf_deinit(&part);
+        char *part = qn_split_name_part(path, &s, i);
+        const qn_status status = part ? remove_whole(r, part, err) : QN_NOMEM(err, "a path");
+        qn_free(part);
         QN_TRY(status);
     }
     return QN_OK;

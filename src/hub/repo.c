@@ -250,19 +250,14 @@ static qn_status add_parts(qn_picked *to, const qn_repo *repo, const qn_repo_fil
     const qn_split_name s = qn_split_name_read(first->path);
     if (s.of < 2) return add(to, first, err);
     for (int i = 1; i <= s.of; i++) {
-        char end[QN_SPLIT_END];
-        qn_buf path = {0};
-        qn_split_name_end(end, i, s.of);
-        qn_buf_add(&path, first->path, s.stem);
-        qn_buf_text(&path, end);
-        const qn_repo_file *part = path.failed ? NULL : qn_repo_find(repo, path.data, path.size);
-        const qn_status status =
-            path.failed ? QN_NOMEM(err, first->path)
-            : part      ? add(to, part, err)
-                        : QN_FAIL(err, FORMAT, "%s: part %d of %d is missing in the repository",
-                                  first->path, i, s.of);
-        qn_buf_deinit(&path);
-        QN_TRY(status);
+        char *path = qn_split_name_part(first->path, &s, i);
+        if (!path) return QN_NOMEM(err, first->path);
+        const qn_repo_file *part = qn_repo_find(repo, path, strlen(path));
+        qn_free(path);
+        if (!part)
+            return QN_FAIL(err, FORMAT, "%s: part %d of %d is missing in the repository",
+                           first->path, i, s.of);
+        QN_TRY(add(to, part, err));
     }
     return QN_OK;
 }

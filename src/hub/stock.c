@@ -154,12 +154,10 @@ static bool has_name(const qn_names *names, const char *name) {
 // Bytes of all parts of a set, of which the first is counted; false: one is not there.
 static qn_status add_parts(bool *is_whole, qn_stocked *m, const walk *w, const char *name,
                            const qn_split_name *s, qn_err *err) {
-    char end[QN_SPLIT_END];
     *is_whole = true;
     for (int i = 2; i <= s->of && *is_whole; i++) {
         int64_t bytes = 0, modified;
-        qn_split_name_end(end, i, s->of);
-        char *part = join_text(name, s->stem, "", end);
+        char *part = qn_split_name_part(name, s, i);
         char *path = part ? qn_path_join(w->path, part) : NULL;
         const bool has_path = path != NULL;
         *is_whole = path && has_name(&w->names, part) &&
