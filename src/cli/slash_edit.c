@@ -29,14 +29,16 @@ static qn_status make_file(char **path, const char *text, qn_err *err) {
     const int fd = mkstemps(*path, 3);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (!file) {
-        if (fd >= 0) close(fd);
-        return QN_FAIL(err, IO, "%s: cannot make it: %s", *path, strerror(errno));
+        const int why = errno;
+        if (fd >= 0) (void)unlink(*path), close(fd);
+        return QN_FAIL(err, IO, "%s: cannot make it: %s", *path, strerror(why));
     }
     fputs(text, file);
     const bool is_whole = !ferror(file);
     if (fclose(file) == 0 && is_whole) return QN_OK;
+    const int why = errno;
     (void)unlink(*path);
-    return QN_FAIL(err, IO, "%s: cannot write: %s", *path, strerror(errno));
+    return QN_FAIL(err, IO, "%s: cannot write: %s", *path, strerror(why));
 }
 
 // The signals are the editor's own, and its streams the terminal.
