@@ -26,6 +26,15 @@ while read -r command; do
     grep -q "^.BR quern.-$command (1)" "$pages/man1/quern.1" || fail "quern.1 does not name $command"
 done <"$work/commands"
 
+# Every variable that the program reads for its user.
+plain "$pages/man1/quern.1" >"$work/page"
+grep -o 'read_variable("[A-Z_]*")' "$source/src/core/debug.c" | cut -d '"' -f 2 | sort -u |
+    grep -vxE 'HOME|XDG_CACHE_HOME|OMPI_COMM_WORLD_SIZE|PMI_SIZE|PMIX_RANK|SLURM_.*' >"$work/variables"
+[ "$(wc -l <"$work/variables")" -gt 10 ] || fail "few variables in debug.c"
+while read -r variable; do
+    grep -qw -e "$variable" "$work/page" || fail "quern.1 does not have $variable"
+done <"$work/variables"
+
 # Every function of the header leads to a page that declares it.
 grep '^QN_API' "$source/include/quern.h" | grep -o 'qn_[a-z0-9_]*(' | tr -d '(' | sort >"$work/functions"
 [ "$(wc -l <"$work/functions")" -gt 100 ] || fail "few functions in quern.h"

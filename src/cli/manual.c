@@ -122,7 +122,15 @@ static void print_environment(void) {
                    "the file of defaults of options, instead of config.toml; none: no file");
     print_variable("QUERN_OPT_...", "the default of an option: QUERN_OPT_CACHE_TYPE=q8_0 for "
                                     "--cache-type q8_0");
+    print_variable("QUERN_MODELS",
+                   "the folder of models that have names, instead of quern/models in "
+                   "$XDG_DATA_HOME (~/.local/share)");
+    print_variable("HF_TOKEN, HF_ENDPOINT", "who asks the hub that models are pulled from; its "
+                                            "address, instead of https://huggingface.co");
+    print_variable("HF_HOME, HF_HUB_CACHE, LLAMA_CACHE, OLLAMA_MODELS",
+                   "folders of other programs, whose models are used where they are");
     print_variable("VISUAL, EDITOR", "the program of /edit in a conversation");
+    print_variable("TMPDIR", "the folder of its file, instead of /tmp");
     print_variable("XDG_STATE_HOME",
                    "the folder of quern/history, what was typed in conversations, "
                    "instead of ~/.local/state");
