@@ -142,9 +142,8 @@ static qn_status check_kept(const kept *k, const qn_value *value, qn_err *err) {
 
 static qn_status copy_name(const char **out, qn_state_layout *layout, const char *name,
                            qn_err *err) {
-    char *copy = qn_arena_alloc(&layout->arena, strlen(name) + 1, 1);
+    const char *copy = qn_arena_strdup(&layout->arena, name, strlen(name));
     if (!copy) return QN_NOMEM(err, "layout of sequence state");
-    memcpy(copy, name, strlen(name));
     *out = copy;
     return QN_OK;
 }
