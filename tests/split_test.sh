@@ -34,13 +34,13 @@ nobody_is_left() {
 }
 
 # Waits for $mpirun, whose code is $code then. That of Open MPI 4.1 may hang in its own end (PMIx_server_finalize) where
-# a process ended while it connected to it: it is ended here where none of ours is left for half a minute.
+# a process ended while it connected to it: it is ended here where none of ours is left for ten seconds.
 await_end() {
     alone=0 code=0
     while kill -0 $mpirun 2>/dev/null; do
         alone=$((alone + 1))
         ! pgrep -f "^$quern" >/dev/null || alone=0
-        [ $alone -lt 300 ] || { echo "split_test: mpirun hangs without any rank, after $1"; kill -9 $mpirun; }
+        [ $alone -lt 100 ] || { echo "split_test: mpirun hangs without any rank, after $1"; kill -9 $mpirun; }
         sleep 0.1
     done
     wait $mpirun || code=$?
