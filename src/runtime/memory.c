@@ -113,6 +113,8 @@ static qn_status make_plan(qn_memory *out, int64_t *slots, const qn_engine *engi
     }
     if (engine->is_loaded && engine->head.packs && engine->head.device->kind->has_host_memory)
         plan.program -= qn_packs_bytes(engine->head.packs);
+    if (engine->is_loaded && engine->residency)
+        plan.program -= qn_residency_host_bytes(engine->residency);
     if (plan.program < 0) plan.program = 0; // mapped weights that were not touched yet
     int64_t history;                        // tokens and keys of a session
     if (!qn_i64_mul(&history, is_card ? 0 : context,
