@@ -335,6 +335,8 @@ static void models_are_removed(void **state) {
               "printf x > %s/o/r-GGUF/r-Q5_0.gguf.part; "
               "printf x > %s/o/r-GGUF/r-Q5_0.gguf.part.json",
               hub_models, hub_models, hub_models);
+    hub_shell("cd %s && touch away/precious && ln -s %s/away %s/o/s-GGUF/.quern-cache", cli_folder,
+              cli_folder, hub_models);
     cli_result r = CLI_RUN("rm", "r-q8");
     cli_assert_fails(&r, 1, "no model 'r-q8': want a whole name, such as o/r-GGUF:Q8_0");
     cli_free(&r);
@@ -353,6 +355,7 @@ static void models_are_removed(void **state) {
     cli_free(&r);
     assert_true(hub_is_there(hub_models));
     hub_shell("! find %s -mindepth 1 | grep .", hub_models);
+    assert_true(hub_is_there(cli_path("away/precious"))); // links are not followed
 }
 
 static void put_both(void) {

@@ -62,14 +62,20 @@ static void remove_folders(const remover *r, const char *path) {
     qn_free(folder);
 }
 
-// Packed weights that 'quern compile' made beside the models of a folder.
+// Packed weights that 'quern compile' made beside the models of a folder. Of a link to another
+// place only the link goes: who knows what else is there.
 static void remove_cache(const char *folder) {
     char *cache = qn_path_join(folder, ".quern-cache");
-    DIR *dir = cache ? opendir(cache) : NULL;
+    const int fd =
+        cache ? open(cache, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     for (const struct dirent *e; dir && (e = readdir(dir));)
         (void)unlinkat(dirfd(dir), e->d_name, 0);
-    if (dir) closedir(dir);
-    if (cache) (void)rmdir(cache);
+    if (dir)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+    if (cache) (void)remove(cache);
     qn_free(cache);
 }
 
