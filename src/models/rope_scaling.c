@@ -254,6 +254,16 @@ double qn_rope_scaled(const qn_rope *rope, int64_t i) {
     return qn_rope_is_scaled(rope) ? rope->scaling->scale(rope, i, f) : f;
 }
 
+// Numbers that are fine one by one may be divided into none.
+static qn_status check_frequencies(const float *all, int64_t n, const qn_rope *rope, qn_err *err) {
+    for (int64_t i = 0; i < n; i++) {
+        if (isfinite(all[i])) continue;
+        return QN_FAIL(err, FORMAT, "rope: the frequency of pair %lld is %g (base %g, factor %g)",
+                       (long long)i, (double)all[i], rope->base, rope->factor);
+    }
+    return QN_OK;
+}
+
 qn_status qn_rope_frequencies(float *out, float *magnitude, int64_t rotate,
                               const qn_rope_names *names, const qn_config_reader *reader,
                               qn_err *err) {
@@ -261,7 +271,8 @@ qn_status qn_rope_frequencies(float *out, float *magnitude, int64_t rotate,
     QN_TRY(qn_rope_read(&rope, rotate, names, reader, err));
     for (int64_t i = 0; i < rotate / 2; i++) out[i] = (float)qn_rope_scaled(&rope, i);
     *magnitude = (float)rope.magnitude;
-    return names->has_divisors ? apply_divisors(out, rotate / 2, reader->source, err) : QN_OK;
+    if (names->has_divisors) QN_TRY(apply_divisors(out, rotate / 2, reader->source, err));
+    return check_frequencies(out, rotate / 2, &rope, err);
 }
 
 qn_status qn_rope_lengthen(int64_t *context, int64_t rotate, const qn_config_reader *reader,
