@@ -20,6 +20,7 @@ STEP = 300000  # bytes after which connections of the owner "cut" end
 HTML = b"<!DOCTYPE html><title>Sign in</title>" + b" " * 200
 lock = threading.Lock()
 counts = {}
+gate = threading.Event()
 
 
 def count(what):
@@ -260,6 +261,16 @@ class Store(Handler):
         self.part(data, etag)
         self.rfile.read(1)  # until the other side ends it
         self.close_connection = True
+
+    def as_gated(self, data, etag):
+        """Comes once something of the owner "opener" was asked for."""
+        if not self.is_probe():
+            gate.wait()
+        return self.send_content(data, etag)
+
+    def as_opener(self, data, etag):
+        gate.set()
+        return self.send_content(data, etag)
 
     def as_nosize(self, data, etag):
         self.send_response(200)

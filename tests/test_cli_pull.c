@@ -480,6 +480,28 @@ static void a_download_goes_on_where_it_was(void **state) {
     free(log);
 }
 
+// Two pulls into one folder, of which each begins before the other one has ended.
+static void both_of_two_downloads_are_remembered(void **state) {
+    (void)state;
+    char gated[256], opener[256];
+    int status;
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    snprintf(gated, sizeof gated, "http://127.0.0.1:%d/gated/%s/%s", hub_store_port, DRAFT_REPO,
+             DRAFT_FILE);
+    snprintf(opener, sizeof opener, "http://127.0.0.1:%d/opener/Two/A-Q4_K_M.gguf", hub_store_port);
+    const pid_t pid = start_pull(gated);
+    while (!hub_is_there(model_path("127.0.0.1/Draft-Q8_0.gguf.part"))) nanosleep(&pause, NULL);
+    cli_result r = CLI_RUN("pull", opener, "--force");
+    hub_assert_done(&r);
+    cli_free(&r);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    char *ledger = cli_load(model_path("127.0.0.1/.quern-pull.json"), NULL);
+    hub_assert_says(ledger, "\"Draft-Q8_0.gguf\"");
+    hub_assert_says(ledger, "\"A-Q4_K_M.gguf\"");
+    free(ledger);
+}
+
 // Notes that somebody else wrote, or that belong to something else, are worth nothing.
 static void notes_are_not_trusted(void **state) {
     (void)state;
@@ -585,6 +607,7 @@ int main(void) {
         CASE(nobody_there_is_an_error),
         CASE(a_full_disk_is_an_error),
         CASE(a_download_goes_on_where_it_was),
+        CASE(both_of_two_downloads_are_remembered),
         CASE(notes_are_not_trusted),
         SCREEN_TEST(a_terminal_shows_a_bar, &terminal),
         CASE(wrong_names_are_refused),

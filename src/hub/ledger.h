@@ -15,7 +15,8 @@ typedef struct qn_ledger {
 QN_MUST_CHECK qn_status qn_ledger_open(qn_ledger *out, const char *folder, qn_err *err);
 // NULL: there is none.
 const json_t *qn_ledger_find(const qn_ledger *ledger, const char *file);
-// Takes the row; NULL: there shall be none. Written at once.
+// Takes the row; NULL: there shall be none. Written at once, beside what other processes have
+// written since; rows that were found before are gone.
 QN_MUST_CHECK qn_status qn_ledger_set(qn_ledger *ledger, const char *file, json_t *row,
                                       qn_err *err);
 void qn_ledger_close(qn_ledger *ledger);
