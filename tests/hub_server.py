@@ -54,6 +54,8 @@ def rows(owner, repo):
                 row["lfs"]["size"] = row["size"] = len(data) + 7
             if owner == "huge":
                 row["lfs"]["size"] = row["size"] = 10**18
+            if owner == "most":
+                row["lfs"]["size"] = row["size"] = 2**63 - 1
         out.append(row)
     if owner == "escape":
         for path in ["../../../out-Q8_0.gguf", "/tmp/out-Q8_0.gguf", "a/../../out-Q8_0.gguf", ".ssh/Q8_0.gguf", "a\\b-Q8_0.gguf", "x\n-Q8_0.gguf"]:

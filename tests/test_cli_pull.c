@@ -381,6 +381,7 @@ static void wrong_servers_are_refused(void **state) {
         {"badsum", "want 5555555555555555555555555555555555555555555555555555555555555555", false},
         {"badsize", "has 2922112 bytes, want 2922119", false},
         {"huge", "GiB are free", false},
+        {"most", "GiB are free", false},
         {"private", "status 401: it does not exist, or needs a token that may read it (HF_TOKEN)",
          false},
         {"token", "status 401", false},

@@ -252,7 +252,10 @@ static qn_status make_folder(const char *path, qn_err *err) {
 static qn_status check_room(const pull *p, qn_err *err) {
     struct statvfs fs;
     int64_t wanted = 64 << 20, free_bytes;
-    for (size_t i = 0; i < p->n; i++) wanted += p->targets[i].size - p->targets[i].there;
+    for (size_t i = 0; i < p->n; i++) {
+        const int64_t missing = p->targets[i].size - p->targets[i].there;
+        if (!qn_i64_add(&wanted, wanted, missing)) wanted = INT64_MAX;
+    }
     if (statvfs(p->folder, &fs) != 0) return QN_OK; // then writing says what is wrong
     if (!qn_i64_mul(&free_bytes, (int64_t)fs.f_bavail, (int64_t)fs.f_frsize)) return QN_OK;
     if (wanted <= free_bytes) return QN_OK;
