@@ -274,6 +274,9 @@ class Store(Handler):
         gate.set()
         return self.send_content(data, etag)
 
+    def as_growing(self, data, etag):
+        return self.send_content(data + b"x" * count("growing"), etag)
+
     def as_nosize(self, data, etag):
         self.send_response(200)
         self.send_header("Connection", "close")

@@ -432,6 +432,34 @@ static void a_full_disk_is_an_error(void **state) {
 
 // --- going on ------------------------------------------------------------------------------------
 
+static void assert_not_said(const char *text, const char *part) {
+    if (strstr(text, part)) fail_msg("'%s' contains '%s'", text, part);
+}
+
+// A user, a password and what follows a '?' are in no message, and in no file.
+static void secrets_of_addresses_are_not_told(void **state) {
+    (void)state;
+    char url[256], *before = strdup(getenv("HF_ENDPOINT"));
+    snprintf(url, sizeof url, "http://someone:secret@127.0.0.1:%d", hub_port);
+    setenv("HF_ENDPOINT", url, 1);
+    cli_result refused = pull_of("private"), done = pull_of("plain");
+    setenv("HF_ENDPOINT", before, 1);
+    free(before);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/api/models/private/", hub_port);
+    hub_assert_fails(&refused, url);
+    assert_not_said(refused.err, "secret");
+    hub_assert_done(&done);
+    char *ledger = cli_load(model_path("plain/Draft-GGUF/.quern-pull.json"), NULL);
+    assert_not_said(ledger, "secret");
+    free(ledger);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/growing/%s/%s?signed=secret", hub_store_port,
+             DRAFT_REPO, DRAFT_FILE);
+    cli_result grown = CLI_RUN("pull", url);
+    hub_assert_fails(&grown, " bytes, want ");
+    assert_not_said(grown.err, "secret");
+    cli_free(&refused), cli_free(&done), cli_free(&grown);
+}
+
 static pid_t start_pull(const char *name) {
     const pid_t pid = fork();
     assert_true(pid >= 0);
@@ -607,6 +635,7 @@ int main(void) {
         CASE(wrong_servers_are_refused),
         CASE(nobody_there_is_an_error),
         CASE(a_full_disk_is_an_error),
+        CASE(secrets_of_addresses_are_not_told),
         CASE(a_download_goes_on_where_it_was),
         CASE(both_of_two_downloads_are_remembered),
         CASE(notes_are_not_trusted),

@@ -249,8 +249,10 @@ static qn_status find_again(run *r, qn_err *err) {
     const bool is_same = *r->d->sha256 || strcmp(offered.etag, r->offered.etag) == 0;
     if (offered.size != r->part.size || offered.has_ranges != r->offered.has_ranges || !is_same) {
         qn_offered_deinit(&offered);
+        char shown[200];
+        qn_web_shown(shown, r->d->url);
         r->is_spoilt = true;
-        return QN_FAIL(err, IO, "%s: the file has changed since the download began", r->d->url);
+        return QN_FAIL(err, IO, "%s: the file has changed since the download began", shown);
     }
     qn_offered_deinit(&r->offered);
     r->offered = offered;
@@ -381,9 +383,11 @@ static qn_status fill(run *r, qn_err *err) {
 }
 
 static qn_status open_run(run *r, const qn_download *d, qn_err *err) {
+    char shown[200];
+    qn_web_shown(shown, d->url);
     QN_TRY(qn_offered_init(&r->offered, d->web, d->url, d->path, d->size, err));
     if (r->offered.size != d->size)
-        return QN_FAIL(err, FORMAT, "%s: has %lld bytes, want %lld", d->url,
+        return QN_FAIL(err, FORMAT, "%s: has %lld bytes, want %lld", shown,
                        (long long)r->offered.size, (long long)d->size);
     for (int i = 0; i < MAX_CALLS; i++) r->workers[i].run = r;
     r->multi = curl_multi_init();

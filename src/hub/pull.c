@@ -181,9 +181,12 @@ static size_t plain_size(const char *url) { return strcspn(url, "?#"); }
 
 static qn_status remember(pull *p, const target *t, qn_err *err) {
     json_t *row = json_object();
+    qn_buf from = {0};
+    qn_web_public(&from, t->url);
     qn_json_put(&row, "size", json_integer(t->size));
     qn_json_put(&row, "mark", json_string(t->mark));
-    qn_json_put(&row, "from", qn_json_string(t->url, plain_size(t->url)));
+    qn_json_put(&row, "from", from.failed ? NULL : qn_json_string(from.data, from.size));
+    qn_buf_deinit(&from);
     return row ? qn_ledger_set(&p->ledger, t->name, row, err) : QN_NOMEM(err, "a ledger");
 }
 

@@ -34,9 +34,31 @@ void qn_web_close(qn_web *web) {
 
 const qn_web_opts *qn_web_get_opts(const qn_web *web) { return &web->opts; }
 
+// The bytes of a user and a password, with the "@" behind them; *begin is where they are.
+static size_t user_size(size_t *begin, const char *url) {
+    const char *slashes = strstr(url, "://"), *end = NULL;
+    *begin = slashes ? (size_t)(slashes - url) + strlen("://") : 0;
+    for (const char *at = url + *begin; *at && !strchr("/?#", *at); at++)
+        if (*at == '@') end = at + 1;
+    return end ? (size_t)(end - url) - *begin : 0;
+}
+
+void qn_web_public(qn_buf *to, const char *url) {
+    size_t begin;
+    const size_t n = user_size(&begin, url);
+    qn_buf_add(to, url, begin);
+    qn_buf_add(to, url + begin + n, strcspn(url + begin + n, "?#"));
+}
+
 void qn_web_shown(char out[200], const char *url) {
-    const size_t n = strcspn(url, "?#");
-    snprintf(out, 200, "%.*s%s", n > 190 ? 190 : (int)n, url, n > 190 ? "..." : "");
+    enum { MOST = 190 };
+    size_t begin;
+    const size_t n = user_size(&begin, url);
+    const char *rest = url + begin + n;
+    const int before = begin > MOST ? MOST : (int)begin;
+    const size_t size = strcspn(rest, "?#"), room = (size_t)(MOST - before);
+    snprintf(out, 200, "%.*s%.*s%s", before, url, size > room ? (int)room : (int)size, rest,
+             size > room ? "..." : "");
 }
 
 // --- addresses -----------------------------------------------------------------------------------

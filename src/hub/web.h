@@ -77,7 +77,9 @@ QN_MUST_CHECK qn_status qn_web_call_init(qn_web_call *out, const qn_web *web, co
                                          const qn_web_part *part, qn_err *err);
 void qn_web_call_deinit(qn_web_call *call);
 
-// The address without what follows a '?', which may be a secret.
+// The address without what may be a secret: a user and a password, and what follows a '?'.
+void qn_web_public(qn_buf *to, const char *url);
+// The same, cut where it is long.
 void qn_web_shown(char out[200], const char *url);
 // The error of a status that is not the wanted one; `what` was asked for, at `url`.
 qn_status qn_web_refused(const qn_web_head *head, const char *what, const char *url, qn_err *err);
