@@ -325,6 +325,26 @@ static void names_do_not_steer_a_terminal(void **state) {
     cli_free(&r);
 }
 
+// Files with holes have any size that they say, where the file system has such sizes.
+static void sizes_do_not_overflow(void **state) {
+    (void)state;
+    char folder[] = "/dev/shm/quern-test-XXXXXX", command[256];
+    if (!mkdtemp(folder)) skip();
+    hub_shell("mkdir -p %s/o/r-GGUF", folder);
+    snprintf(command, sizeof command,
+             "cd %s/o/r-GGUF && for i in 1 2 3; do "
+             "truncate -s 4611686018427387904 b-Q8_0-0000$i-of-00003.gguf || exit; done",
+             folder);
+    const bool is_possible = system(command) == 0;
+    setenv("QUERN_MODELS", folder, 1);
+    cli_result r = CLI_RUN("list");
+    setenv("QUERN_MODELS", hub_models, 1);
+    hub_shell("rm -r %s", folder);
+    if (is_possible) hub_assert_says(r.out, "8388608.0 TiB");
+    cli_free(&r);
+    if (!is_possible) skip();
+}
+
 static void models_are_removed(void **state) {
     (void)state;
     put("o/r-GGUF/r-Q8_0.gguf");
@@ -414,6 +434,7 @@ int main(void) {
         CASE(nothing_there_is_no_error),
         CASE(a_model_is_shown),
         CASE(names_do_not_steer_a_terminal),
+        CASE(sizes_do_not_overflow),
         CASE(models_are_removed),
         CASE(a_checkpoint_goes_alone),
         CASE(a_tower_of_another_kind_is_left),

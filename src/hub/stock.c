@@ -151,6 +151,11 @@ static bool has_name(const qn_names *names, const char *name) {
     return names->n && bsearch(&name, names->items, names->n, sizeof *names->items, by_text);
 }
 
+// Files with holes have any size that they say.
+static void add_bytes(qn_stocked *m, int64_t bytes) {
+    if (!qn_i64_add(&m->bytes, m->bytes, bytes)) m->bytes = INT64_MAX;
+}
+
 // Bytes of all parts of a set, of which the first is counted; false: one is not there.
 static qn_status add_parts(bool *is_whole, qn_stocked *m, const walk *w, const char *name,
                            const qn_split_name *s, qn_err *err) {
@@ -165,7 +170,7 @@ static qn_status add_parts(bool *is_whole, qn_stocked *m, const walk *w, const c
         qn_free(part);
         qn_free(path);
         if (!has_path) return QN_NOMEM(err, "a path");
-        m->bytes += bytes;
+        add_bytes(m, bytes);
         m->n_files++;
     }
     return QN_OK;
@@ -212,7 +217,7 @@ static qn_status add_checkpoint_file(bool *has_weights, qn_stocked *m, const wal
     char *path = qn_path_join(w->path, name);
     if (!path) return QN_NOMEM(err, "a path");
     if (qn_stock_is_inside(path, w->folder->root, &bytes, &modified)) {
-        m->bytes += bytes;
+        add_bytes(m, bytes);
         m->modified = qn_max(m->modified, modified);
         m->n_files++;
         *has_weights = *has_weights || qn_name_ends(name, ".safetensors");
