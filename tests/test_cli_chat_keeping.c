@@ -81,11 +81,13 @@ static void test_no_history(void **state) {
 // and nothing else.
 static void test_odd_histories(void **state) {
     screen *s = *state;
-    enum { LINES = 40000 };
+    enum { LINES = 40000, LONGEST = 1 << 20 };
     FILE *f = fopen(cli_path(HISTORY), "w");
     assert_non_null(f);
     for (int i = 0; i < LINES; i++) fprintf(f, "/set seed %050d\n", i);
-    fprintf(f, "/set \033top-k\x01 33\n/set min-p 0.2"); // odd bytes, and a line that was cut off
+    fprintf(f, "/set \033top-k\x01 33\n"); // odd bytes
+    fprintf(f, "/set seed %0*d\n", LONGEST, 7);
+    fprintf(f, "/set min-p 0.2"); // a line that was cut off
     assert_int_equal(fclose(f), 0);
     screen_open(s, (const char *[]){"run", DRAFT, NULL});
     screen_expect(s, "> ");

@@ -71,11 +71,13 @@ static const char *find_last_lines(const char *text, size_t size) {
     return at;
 }
 
+// Longer ones than are written here are not ours, and an editor of lines is slow with them.
 static qn_status read_entries(qn_history *h, const char *from, const char *end, qn_err *err) {
     for (const char *stop; from < end; from = stop + 1) {
         stop = memchr(from, '\n', (size_t)(end - from));
         if (!stop) stop = end; // a line that was cut off
-        if (stop > from) QN_TRY(keep_entry(h, from, (size_t)(stop - from), err));
+        const size_t n = (size_t)(stop - from);
+        if (n > 0 && n < MOST_ENTRY) QN_TRY(keep_entry(h, from, n, err));
     }
     return QN_OK;
 }
