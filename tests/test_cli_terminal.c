@@ -311,10 +311,8 @@ static void test_one_thread_has_the_signals(void **state) {
     assert_int_equal(screen_close(s), 0);
 }
 
-// The terminal goes away: nobody else holds the other end. How the program ended.
-static int hang_up(screen *s) {
-    close(s->fd);
-    s->fd = -1;
+// How the program ended.
+static int wait_for_end(screen *s) {
     int status = 0;
     pid_t ended = 0;
     for (int i = 0; i < 600 && ended == 0; i++) {
@@ -324,6 +322,31 @@ static int hang_up(screen *s) {
     assert_int_equal(ended, s->pid);
     s->pid = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_KILLED + WTERMSIG(status);
+}
+
+// The terminal goes away: nobody else holds the other end.
+static int hang_up(screen *s) {
+    close(s->fd);
+    s->fd = -1;
+    return wait_for_end(s);
+}
+
+// The signal alone, with the terminal still there.
+static void test_hang_up_is_told(void **state) {
+    screen *s = *state;
+    static const char *const kinds[] = {"xterm", "dumb"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        setenv("TERM", kinds[i], 1);
+        screen_open(s, (const char *[]){"run", DRAFT, NULL});
+        setenv("TERM", "xterm", 1);
+        screen_expect(s, "> ");
+        screen_type(s, "half of a line");
+        screen_expect(s, "half of a line");
+        kill(s->pid, SIGHUP);
+        assert_int_equal(wait_for_end(s), CLI_KILLED + SIGHUP);
+        close(s->fd);
+        s->fd = -1;
+    }
 }
 
 // When its terminal goes away the program ends, whatever it is doing.
@@ -385,6 +408,7 @@ int main(void) {
         SCREEN_TEST(test_interrupt_bench_prompt, &s),
         SCREEN_TEST(test_one_thread_has_the_signals, &s),
         SCREEN_TEST(test_hang_up, &s),
+        SCREEN_TEST(test_hang_up_is_told, &s),
         SCREEN_TEST(test_hang_up_is_ignored, &s),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

@@ -94,6 +94,7 @@ static int get_character(EditLine *line, wchar_t *out) {
     if (is_at_beginning(line, true)) edit->pasted = 0; // what was pasted is gone again
     for (qn_input input; (input = wait_for_input(edit)) != QN_INPUT_READY;) {
         if (input == QN_INPUT_INTERRUPTED) return interrupt(edit);
+        if (input == QN_INPUT_HUNG_UP) return 0; // as at the end of the input
         show_again(edit);
     }
     if (!read_character(edit, out)) return 0;
@@ -349,6 +350,7 @@ static qn_edit_end read_plain(qn_buf *line, const qn_edit *edit) {
         const qn_input input = wait_for_input(edit);
         if (input == QN_INPUT_INTERRUPTED)
             return line->size ? QN_EDIT_INTERRUPTED : QN_EDIT_NOTHING;
+        if (input == QN_INPUT_HUNG_UP) return QN_EDIT_CLOSED;
         if (input == QN_INPUT_SIGNALLED) continue;
         if (!read_byte(edit, &c)) return line->size ? whole : QN_EDIT_CLOSED;
         qn_buf_add(line, &c, 1);

@@ -145,6 +145,7 @@ qn_input qn_input_wait(void) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     for (;;) {
         if (qn_interrupt_take()) return QN_INPUT_INTERRUPTED;
+        if (qn_hangup_is_pending()) return QN_INPUT_HUNG_UP;
         const int n = poll(&input, 1, LOOK_MS);
         if (n < 0 && errno == EINTR) return QN_INPUT_SIGNALLED;
         if (n && qn_interrupt_take()) return QN_INPUT_INTERRUPTED; // it came before the input

@@ -49,6 +49,7 @@ void qn_print_slow_input(const char *what);
 typedef enum qn_input {
     QN_INPUT_READY,       // something to read, or its end
     QN_INPUT_INTERRUPTED, // Ctrl-C, which must be held
+    QN_INPUT_HUNG_UP,     // a hangup, where those are held: no more of it is wanted
     QN_INPUT_SIGNALLED    // another signal, such as that of going on after Ctrl-Z
 } qn_input;
 // Waits for standard input.
