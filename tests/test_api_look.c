@@ -155,7 +155,7 @@ static void cache_types_round_what_is_read(void **state) {
     double worst[TYPES] = {0}, max = 0;
     for (int64_t k = 0; k < n; k++) {
         max = larger(max, fabs((double)all[0].keys[k]));
-        for (int i = 1; i < 3; i++)
+        for (int i = 1; i < TYPES; i++)
             worst[i] = larger(worst[i], fabs((double)all[i].keys[k] - (double)all[0].keys[k]));
     }
     assert_true(worst[F16] > 0 && worst[F16] <= max * 0x1p-11);

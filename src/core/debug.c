@@ -104,6 +104,19 @@ qn_surroundings qn_surroundings_read(void) {
                              .temporary = read_variable("TMPDIR")};
 }
 
+qn_model_places qn_model_places_read(void) {
+    return (qn_model_places){.home = read_variable("HOME"),
+                             .data_home = read_variable("XDG_DATA_HOME"),
+                             .cache_home = read_variable("XDG_CACHE_HOME"),
+                             .models = read_variable("QUERN_MODELS"),
+                             .hf_endpoint = read_variable("HF_ENDPOINT"),
+                             .hf_token = read_variable("HF_TOKEN"),
+                             .hf_home = read_variable("HF_HOME"),
+                             .hf_hub_cache = read_variable("HF_HUB_CACHE"),
+                             .llama_cache = read_variable("LLAMA_CACHE"),
+                             .ollama_models = read_variable("OLLAMA_MODELS")};
+}
+
 int qn_launch_rank(void) {
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                         "SLURM_PROCID"};
