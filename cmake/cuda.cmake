@@ -38,7 +38,10 @@ file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 foreach(source ${kernels})
   get_filename_component(name ${source} NAME_WE)
   set(part ${CMAKE_BINARY_DIR}/cuda/${name}.o)
-  add_custom_command(OUTPUT ${part} COMMAND ${QN_NVCC} ${flags} -c -o ${part} ${source}
+  # The compiler keeps the name of the file as it is given: without the folder of this machine.
+  file(RELATIVE_PATH given ${CMAKE_SOURCE_DIR} ${source})
+  add_custom_command(OUTPUT ${part} COMMAND ${QN_NVCC} ${flags} -c -o ${part} ${given}
+    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
     DEPENDS ${source} ${headers} COMMENT "Compiling ${name}.cu" VERBATIM)
   list(APPEND parts ${part})
 endforeach()

@@ -75,13 +75,13 @@ tell 'PS1= PS2=; unsetopt zle_bracketed_paste; stty -echo; fpath=('$PWD'/functio
 tell 'zstyle ":completion:*" list-grouped no; zstyle ":completion:*" verbose no; bindkey "^I" list-told'
 tell 'told() { local -a compstate_words; typeset -ga found; found=(); _main_complete; compstate[insert]=; compstate[list]=; }'
 tell 'compadd() { local -a got; builtin compadd -O got "$@"; [[ "$*" == *-O* || "$*" == *-A* || "$*" == *-D* ]] || found+=($got); builtin compadd "$@" }'
-tell 'list-told() { found=(); zle told-complete; print -r -- "<${(@ou)found}>"; BUFFER= }'
+tell 'list-told() { found=(); zle told-complete; print -r -- "@""<${(@ou)found}>""@"; BUFFER= }'
 tell 'zle -C told-complete complete-word told; zle -N list-told; print ready''!'
 until_line 'ready!'
 while IFS= read -r line; do
     zpty -w -n shell "$line"$'\t'
-    while zpty -r shell got; do [[ $got == *'<'*'>'* ]] && break; done
-    got=${got##*<} got=${got%%>*}
+    while zpty -r shell got; do [[ $got == *'@<'*'>@'* ]] && break; done # not what was typed above, which has quotes there
+    got=${got##*@<} got=${got%%>@*}
     print -r -- "$got"
 done
 zpty -d shell

@@ -46,7 +46,7 @@ static void what_gguf_cannot_say_is_refused(void **state) {
          "has no place in a vision tower of vision_config.depth 1"},
         {"qwen35_vl", "copy model.visual.merger.norm.bias model.visual.extra.bias", QN_FORMAT,
          "tensor model.visual.extra.bias has no place"},
-        {"llama32", "set rope_parameters.factor 1e-60", QN_FORMAT, "rope scaling factor 1e-60"},
+        {"llama32", "set rope_parameters.factor 1e-60", QN_FORMAT, "factor 1e-60"},
         {"llama32", "set rope_parameters.factor 1e60", QN_FORMAT, "rope scaling factor 1e+60"},
         {"qwen35_vl", "drop model.visual.merger.norm.bias", QN_FORMAT,
          "model.visual.merger.norm.bias is missing"},

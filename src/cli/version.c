@@ -12,13 +12,14 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-// Devices list the levels that this machine has, from the slowest to the one that is used.
+// Devices list the levels that this machine has, from the slowest to the one that is used. CPUs are
+// the first of them; others are not asked, as that would start the driver of a GPU.
 static void print_levels(void) {
-    static const char prefix[] = "cpu:";
-    const char *level = "unknown";
-    for (size_t i = 0; qn_device_name(i); i++) {
-        const char *name = qn_device_name(i);
-        if (strncmp(name, prefix, sizeof prefix - 1) == 0) level = name + sizeof prefix - 1;
+    static const char prefix[] = "cpu";
+    const size_t n = sizeof prefix - 1;
+    const char *level = "unknown", *name;
+    for (size_t i = 0; (name = qn_device_name(i)) && strncmp(name, prefix, n) == 0; i++) {
+        if (name[n] == ':') level = name + n + 1;
     }
     printf("CPU level  %s\n", level);
 }
