@@ -33,7 +33,7 @@ static const char *many_lines(void) {
 static void test_interrupt_after_paste(void **state) {
     screen *s = *state;
     enum { MOST = 1500 };
-    begin_long_answer(s, "1500");
+    begin_long_answer(s, "1000");
     screen_type(s, many_lines());
     screen_type(s, "\x03");
     screen_expect(s, "; answer ");
@@ -92,7 +92,7 @@ static void test_large_paste_during_answer(void **state) {
     static const char *const marks[][2] = {{"\033[200~", "\033[201~"}, {"", ""}};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         char *paste = large_paste(marks[i][0], marks[i][1]);
-        begin_long_answer(s, "200");
+        begin_long_answer(s, "1000"); // longer than it takes to type, on a busy machine, too
         screen_type(s, paste);
         free(paste);
         screen_expect(s, "tokens/s]");
@@ -202,7 +202,7 @@ static void test_terminal_is_restored(void **state) {
     static const int signals[] = {0, SIGTERM, SIGQUIT};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         struct termios before, after;
-        begin_long_answer(s, "1500");
+        begin_long_answer(s, "1000");
         // Nobody reads a terminal whose last user has gone: this keeps it open.
         const int other = open(ptsname(s->fd), O_RDWR | O_NOCTTY | O_CLOEXEC);
         assert_true(other >= 0);
