@@ -318,4 +318,16 @@ static inline int screen_teardown(void **state) {
 #define SCREEN_TEST(function, screen)                                                              \
     cmocka_unit_test_prestate_setup_teardown(function, NULL, screen_teardown, screen)
 
+// Types a command, and waits for its effect and the next prompt.
+static inline void screen_tell(screen *s, const char *line, const char *want) {
+    screen_type(s, line);
+    screen_expect(s, want);
+    screen_expect(s, "> ");
+}
+
+static inline void screen_leave(screen *s) {
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
 #endif

@@ -18,18 +18,6 @@ static void assert_has(const char *path, const char *part, bool is_wanted) {
     free(text);
 }
 
-// Asks for a command and its effect.
-static void tell(screen *s, const char *line, const char *want) {
-    screen_type(s, line);
-    screen_expect(s, want);
-    screen_expect(s, "> ");
-}
-
-static void leave(screen *s) {
-    screen_type(s, "/exit\n");
-    assert_int_equal(screen_close(s), 0);
-}
-
 // --- history -------------------------------------------------------------------------------------
 
 static void test_history(void **state) {
@@ -37,9 +25,9 @@ static void test_history(void **state) {
     const char *args[] = {"run", DRAFT, "-n", "12", NULL};
     screen_open(s, args);
     screen_expect(s, "> ");
-    tell(s, "What is 10 + 62?\n", "tokens/s]");
-    tell(s, "one \\\\ \033\rtwo\n", "tokens/s]"); // two lines
-    leave(s);
+    screen_tell(s, "What is 10 + 62?\n", "tokens/s]");
+    screen_tell(s, "one \\\\ \033\rtwo\n", "tokens/s]"); // two lines
+    screen_leave(s);
     struct stat info;
     assert_int_equal(stat(cli_path(HISTORY), &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
@@ -54,7 +42,7 @@ static void test_history(void **state) {
     screen_type(s, "\033[A\n");
     screen_expect(s, "10 + 62 = 72");
     screen_expect(s, "> ");
-    leave(s);
+    screen_leave(s);
     assert_int_equal(stat(cli_path(HISTORY), &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
 }
@@ -69,8 +57,8 @@ static void test_no_history(void **state) {
         unsetenv("QUERN_OPT_NO_HISTORY");
         screen_expect(s, "> ");
         screen_type(s, "\033[A\n");
-        tell(s, "/stats\n", "  answers   0\r");
-        leave(s);
+        screen_tell(s, "/stats\n", "  answers   0\r");
+        screen_leave(s);
         char *text = cli_load(cli_path(HISTORY), NULL);
         assert_string_equal(text, "What is 10 + 62?\n");
         free(text);
@@ -91,9 +79,9 @@ static void test_odd_histories(void **state) {
     assert_int_equal(fclose(f), 0);
     screen_open(s, (const char *[]){"run", DRAFT, NULL});
     screen_expect(s, "> ");
-    tell(s, "\033[A\n", "min-p is now 0.2");
-    tell(s, "\033[A\033[A\n", "top-k is now 33");
-    leave(s);
+    screen_tell(s, "\033[A\n", "min-p is now 0.2");
+    screen_tell(s, "\033[A\033[A\n", "top-k is now 33");
+    screen_leave(s);
     char *text = cli_load(cli_path(HISTORY), NULL);
     size_t n_lines = 0;
     for (const char *at = text; (at = strchr(at, '\n')); at++) n_lines++;
@@ -106,9 +94,9 @@ static void test_odd_histories(void **state) {
         screen_open(s, (const char *[]){"run", DRAFT, "-n", "12", NULL});
         setenv("XDG_STATE_HOME", before, 1);
         screen_expect(s, "> ");
-        tell(s, "What is 10 + 62?\n", "10 + 62 = 72");
-        tell(s, "/stats\n", "  answers   1\r");
-        leave(s);
+        screen_tell(s, "What is 10 + 62?\n", "10 + 62 = 72");
+        screen_tell(s, "/stats\n", "  answers   1\r");
+        screen_leave(s);
         const char *said = strstr(s->text, "no history is kept: ");
         if (!said || strstr(said + 1, "no history is kept: "))
             fail_msg("want it once: %s", s->text);
@@ -127,29 +115,29 @@ static void test_completion(void **state) {
     write_text("deep folder/\033[2J.txt", "a text"); // cannot be typed, and is not shown
     screen_open(s, (const char *[]){"run", DRAFT, "-n", "4", NULL});
     screen_expect(s, "> ");
-    tell(s, "/hel\t\n", "  /reset ");
+    screen_tell(s, "/hel\t\n", "  /reset ");
     screen_type(s, "/re\t"); // several
     screen_expect(s, "/read   /regen  /reset\r\n");
-    tell(s, "se\t\n", "conversation cleared");
-    tell(s, "/set top-n\t0.5\n", "top-nsigma is now 0.5");
-    tell(s, "/set plain on\t\n", "plain is now on");
-    tell(s, "/set plain def\t\n", "plain is back to its default");
+    screen_tell(s, "se\t\n", "conversation cleared");
+    screen_tell(s, "/set top-n\t0.5\n", "top-nsigma is now 0.5");
+    screen_tell(s, "/set plain on\t\n", "plain is now on");
+    screen_tell(s, "/set plain def\t\n", "plain is back to its default");
     screen_type(s, "/set reasoning o\t");
     screen_expect(s, "off  on\r\n");
-    tell(s, "ff\n", "reasoning is now off");
-    tell(s, "/show sys\t\n", "no system message");
+    screen_tell(s, "ff\n", "reasoning is now off");
+    screen_tell(s, "/show sys\t\n", "no system message");
     snprintf(line, sizeof line, "/read %s/deep\t", cli_folder);
     screen_type(s, line);
     screen_type(s, "i\t"); // up to where they differ
     screen_type(s, "\t");
     screen_expect(s, "it's one.txt  it's two.txt\r\n");
-    tell(s, "o\t\n", "it's one.txt, 6 bytes, goes before the next question");
+    screen_tell(s, "o\t\n", "it's one.txt, 6 bytes, goes before the next question");
     snprintf(line, sizeof line, "/read \"%s/deep folder/it's t\t\n", cli_folder);
-    tell(s, line, "it's two.txt, 6 bytes, goes before the next question");
+    screen_tell(s, line, "it's two.txt, 6 bytes, goes before the next question");
     assert_null(strstr(s->text, "2J.txt"));
-    tell(s, "/read none\n", "no files");
-    tell(s, "What is\t10 + 62?\n", "tokens/s]"); // a tab in a text
-    leave(s);
+    screen_tell(s, "/read none\n", "no files");
+    screen_tell(s, "What is\t10 + 62?\n", "tokens/s]"); // a tab in a text
+    screen_leave(s);
     assert_has(cli_path(HISTORY), "What is\t10 + 62?\n", true);
 }
 
@@ -160,12 +148,12 @@ static void test_interrupt_hint(void **state) {
     screen_expect(s, "> ");
     screen_type(s, "something");
     screen_expect(s, "something");
-    tell(s, "\x03", "\n");
+    screen_tell(s, "\x03", "\n");
     screen_type(s, "\"\"\"a\n");
     screen_expect(s, "... ");
-    tell(s, "\x03", "\n");
+    screen_tell(s, "\x03", "\n");
     assert_null(strstr(s->text, "ends the conversation"));
-    tell(s, "\x03", "Ctrl-D or /exit ends the conversation");
+    screen_tell(s, "\x03", "Ctrl-D or /exit ends the conversation");
     screen_type(s, "\x04");
     assert_int_equal(screen_close(s), 0);
 }
@@ -185,11 +173,11 @@ static void test_read(void **state) {
         {"bytes.bin", "bytes.bin: "}, {"", "/read takes a file"}, {"missing.txt", "cannot open"}};
     for (size_t i = 0; i < 3; i++) {
         snprintf(line, sizeof line, "/read %s\n", cli_path(refused[i][0]));
-        tell(s, line, refused[i][1]);
+        screen_tell(s, line, refused[i][1]);
     }
-    tell(s, "/read\n", "/read needs the name of a file");
+    screen_tell(s, "/read\n", "/read needs the name of a file");
     snprintf(line, sizeof line, "/read %s\n", cli_path("notes.txt"));
-    tell(s, line, "notes.txt, 18 bytes, goes before the next question");
+    screen_tell(s, line, "notes.txt, 18 bytes, goes before the next question");
     screen_type(s, "\x04");
     assert_int_equal(screen_close(s), 0);
     // They wait in the session, too.
@@ -198,9 +186,9 @@ static void test_read(void **state) {
     screen_expect(s, "bytes of files wait for the next question");
     screen_expect(s, "> ");
     snprintf(line, sizeof line, "/read %s\n", cli_path("more.txt"));
-    tell(s, line, "more.txt, 10 bytes");
-    tell(s, "What is my name?\n", "tokens/s]");
-    leave(s);
+    screen_tell(s, line, "more.txt, 10 bytes");
+    screen_tell(s, "What is my name?\n", "tokens/s]");
+    screen_leave(s);
     assert_has(path,
                "\"--- notes.txt ---\\nMy name is Kevin.\\n--- end of notes.txt ---\\n\\n"
                "--- more.txt ---\\nno newline\\n--- end of more.txt ---\\n\\nWhat is my name?\"",
@@ -218,35 +206,35 @@ static void test_edit(void **state) {
     setenv("TMPDIR", cli_folder, 1);
     screen_open(s, (const char *[]){"run", DRAFT, "-n", "12", "--session", path, NULL});
     screen_expect(s, "> ");
-    tell(s, "/undo\n", "there is no question to take back");
-    tell(s, "/edit What is 11 + 62?\n", "tokens/s]");
+    screen_tell(s, "/undo\n", "there is no question to take back");
+    screen_tell(s, "/edit What is 11 + 62?\n", "tokens/s]");
     assert_has(path, "\"What is 10 + 62?\\n/help\"", true);
-    tell(s, "What is 11 + 2?\n", "tokens/s]");
-    tell(s, "/undo\n", "taken back: What is 11 + 2?");
+    screen_tell(s, "What is 11 + 2?\n", "tokens/s]");
+    screen_tell(s, "/undo\n", "taken back: What is 11 + 2?");
     assert_has(path, "11 + 2", false);
     assert_has(path, "10 + 62", true);
-    tell(s, "/edit\n", "tokens/s]");
+    screen_tell(s, "/edit\n", "tokens/s]");
     assert_has(path, "\"What is 10 + 2?\\n/help\"", true);
-    tell(s, "/undo\n", "taken back: What is 10 + 2? /help");
-    tell(s, "/undo\n", "taken back: What is 10 + 62? /help");
-    tell(s, "/undo\n", "there is no question to take back");
-    leave(s);
+    screen_tell(s, "/undo\n", "taken back: What is 10 + 2? /help");
+    screen_tell(s, "/undo\n", "taken back: What is 10 + 62? /help");
+    screen_tell(s, "/undo\n", "there is no question to take back");
+    screen_leave(s);
     setenv("EDITOR", "truncate -s 0", 1);
     screen_open(s, (const char *[]){"run", DRAFT, "-n", "12", NULL});
     screen_expect(s, "> ");
-    tell(s, "/edit something\n", "the text is empty: nothing is sent");
-    leave(s);
+    screen_tell(s, "/edit something\n", "the text is empty: nothing is sent");
+    screen_leave(s);
     setenv("EDITOR", "true", 1);
     screen_open(s, (const char *[]){"run", DRAFT, "-n", "12", NULL});
     screen_expect(s, "> ");
-    tell(s, "/edit something\n", "the text is unchanged: nothing is sent");
-    leave(s);
+    screen_tell(s, "/edit something\n", "the text is unchanged: nothing is sent");
+    screen_leave(s);
     setenv("VISUAL", "false", 1); // comes first
     screen_open(s, (const char *[]){"run", DRAFT, "-n", "12", NULL});
     screen_expect(s, "> ");
-    tell(s, "/edit something\n", "the editor 'false' failed (exit code 1), nothing is sent");
-    tell(s, "What is 10 + 62?\n", "10 + 62 = 72"); // the terminal is as before
-    leave(s);
+    screen_tell(s, "/edit something\n", "the editor 'false' failed (exit code 1), nothing is sent");
+    screen_tell(s, "What is 10 + 62?\n", "10 + 62 = 72"); // the terminal is as before
+    screen_leave(s);
     unsetenv("VISUAL");
     unsetenv("TMPDIR");
 }
@@ -255,14 +243,14 @@ static void test_show(void **state) {
     screen *s = *state;
     screen_open(s, (const char *[]){"run", DRAFT, "-n", "12", "--system", "Be kind.", NULL});
     screen_expect(s, "> ");
-    tell(s, "What is 10 + 62?\n", "tokens/s]");
-    tell(s, "/show\n", "architecture    qwen3");
-    tell(s, "/show messages\n", "assistant:");
-    tell(s, "/show prompt\n", "<|im_start|>user\r\nWhat is 10 + 62?<|im_end|>");
-    tell(s, "/show system\n", "Be kind.");
-    tell(s, "/show template\n", "{%");
-    tell(s, "/show parameters\n", "temp ");
-    leave(s);
+    screen_tell(s, "What is 10 + 62?\n", "tokens/s]");
+    screen_tell(s, "/show\n", "architecture    qwen3");
+    screen_tell(s, "/show messages\n", "assistant:");
+    screen_tell(s, "/show prompt\n", "<|im_start|>user\r\nWhat is 10 + 62?<|im_end|>");
+    screen_tell(s, "/show system\n", "Be kind.");
+    screen_tell(s, "/show template\n", "{%");
+    screen_tell(s, "/show parameters\n", "temp ");
+    screen_leave(s);
 }
 
 // --- sessions ------------------------------------------------------------------------------------
@@ -288,14 +276,14 @@ static void test_question_without_answer(void **state) {
     screen_expect(s, "the last question: What is 10 + 62?");
     screen_expect(s, "it has no answer: /regen gives one");
     screen_expect(s, "> ");
-    tell(s, "/regen\n", "10 + 62 = 72");
-    leave(s);
+    screen_tell(s, "/regen\n", "10 + 62 = 72");
+    screen_leave(s);
     screen_open(s, args);
     screen_expect(s, "goes on with the 2 messages in ");
     screen_expect(s, "the last question: What is 10 + 62?");
     screen_expect(s, "> ");
     if (strstr(s->text, "has no answer")) fail_msg("it has one: %s", s->text);
-    leave(s);
+    screen_leave(s);
     // A new question takes the place of one without an answer.
     assert_has(path, "assistant", true);
     char *text = cli_load(path, NULL);
@@ -345,11 +333,11 @@ static void test_terminal_goes_away(void **state) {
         s, (const char *[]){"run", DRAFT, "-n", "12", "--session", path, "--no-history", NULL});
     screen_expect(s, "typed, and not sent: What is 10 + 62?; the up arrow brings it back");
     screen_expect(s, "> ");
-    tell(s, "\033[A\n", "10 + 62 = 72");
+    screen_tell(s, "\033[A\n", "10 + 62 = 72");
     assert_has(path, "\"typed\"", false);
     // An answer that nobody can see ends, too.
-    tell(s, "/set tokens 2000\n", "tokens is now 2000");
-    tell(s, "/set ignore-eos on\n", "ignore-eos is now on");
+    screen_tell(s, "/set tokens 2000\n", "tokens is now 2000");
+    screen_tell(s, "/set ignore-eos on\n", "ignore-eos is now on");
     screen_type(s, "My name is Kevin.\n");
     screen_expect(s, "\033[K");
     screen_expect(s, " ");
@@ -375,19 +363,20 @@ static void test_tool(void **state) {
                                       TEST_DATA "/templates/Qwen-Qwen3-0.6B.jinja", "--regex",
                                       A_CALL("1") "\\n" A_CALL("2"), NULL});
     screen_expect(s, "> ");
-    tell(s, "/tool\n", "no tool call waits for a result");
-    tell(s, "/tool 1\n", "no tool call waits for a result");
+    screen_tell(s, "/tool\n", "no tool call waits for a result");
+    screen_tell(s, "/tool 1\n", "no tool call waits for a result");
     screen_type(s, "Add.\n");
     screen_expect(s, "[tool call add {\"a\":1}");
-    tell(s, "", "/tool RESULT answers the call add {\"a\": 1}, the first of several");
-    tell(s, "/tool eleven\n", "/tool RESULT answers the call add {\"a\": 2}");
+    screen_tell(s, "", "/tool RESULT answers the call add {\"a\": 1}, the first of several");
+    screen_tell(s, "/tool eleven\n", "/tool RESULT answers the call add {\"a\": 2}");
     assert_has(path, "eleven", true);
     screen_type(s, "/tool twelve\n");
     screen_expect(s, "[tool call add {\"a\":1}"); // it goes on
-    tell(s, "", "the first of several");
-    tell(s, "/show messages\n", "[tool call {\"name\": \"add\", \"arguments\": {\"a\": 2}}]");
-    tell(s, "/show prompt\n", "<tool_response>\r\ntwelve\r\n</tool_response>");
-    leave(s);
+    screen_tell(s, "", "the first of several");
+    screen_tell(s, "/show messages\n",
+                "[tool call {\"name\": \"add\", \"arguments\": {\"a\": 2}}]");
+    screen_tell(s, "/show prompt\n", "<tool_response>\r\ntwelve\r\n</tool_response>");
+    screen_leave(s);
     assert_has(
         path, "\"content\": \"eleven\",\n   \"name\": \"add\",\n   \"tool_call_id\": \"000100000\"",
         true);

@@ -293,28 +293,16 @@ static void test_no_looks(void **state) {
 
 // --- answers -------------------------------------------------------------------------------------
 
-// Types a command, and waits for its effect and the next prompt.
-static void tell(screen *s, const char *line, const char *want) {
-    screen_type(s, line);
-    screen_expect(s, want);
-    screen_expect(s, "> ");
-}
-
-static void leave(screen *s) {
-    screen_type(s, "/exit\n");
-    assert_int_equal(screen_close(s), 0);
-}
-
 // Markdown has looks on a terminal, unless they are switched off, and never in a pipe.
 static void test_looks_of_answers(void **state) {
     screen *s = *state;
     static const char pattern[] = "\\*\\*bold\\*\\* `code`", text[] = "**bold** `code`";
     screen_open(s, (const char *[]){"run", DRAFT, "--regex", pattern, "-n", "30", NULL});
     screen_expect(s, "> ");
-    tell(s, "Go.\n", "\033[1mbold\033[22m \033[36mcode\033[39m\r\n");
-    tell(s, "/set plain on\n", "plain is now on");
-    tell(s, "Go.\n", text);
-    leave(s);
+    screen_tell(s, "Go.\n", "\033[1mbold\033[22m \033[36mcode\033[39m\r\n");
+    screen_tell(s, "/set plain on\n", "plain is now on");
+    screen_tell(s, "Go.\n", text);
+    screen_leave(s);
     screen_open(s, (const char *[]){"run", DRAFT, "--regex", pattern, "--plain", "Go.", NULL});
     screen_expect(s, text);
     assert_int_equal(screen_close(s), 0);
@@ -336,9 +324,9 @@ static void test_no_wrap(void **state) {
     screen_open_with(s, &(screen_opts){.width = 32},
                      (const char *[]){"run", DRAFT, "--regex", pattern, "--nowordwrap", NULL});
     screen_expect(s, "> ");
-    tell(s, "/set no-wrap off\n", "no-wrap is ");
-    tell(s, "Go.\n", "word word word word word word\r\nword word");
-    leave(s);
+    screen_tell(s, "/set no-wrap off\n", "no-wrap is ");
+    screen_tell(s, "Go.\n", "word word word word word word\r\nword word");
+    screen_leave(s);
 }
 
 int main(void) {

@@ -229,7 +229,8 @@ static qn_status run_step(qn_runner *r, qn_err *err) {
     qn_program *last = r->stages[r->engine->n_stages - 1].program;
     last->device->kind->wait(last);
     const qn_status status = finish_stages(r, err);
-    const qn_status brought = residency ? qn_residency_end_step(residency, status ? NULL : err) : 0;
+    const qn_status brought =
+        residency ? qn_residency_end_step(residency, status ? NULL : err) : QN_OK;
     return status ? status : brought;
 }
 

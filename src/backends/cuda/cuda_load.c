@@ -182,7 +182,7 @@ static qn_status finish_stream(qn_cuda_device *d, qn_err *err) {
     return qn_cuda_failure(&d->head, err);
 }
 
-// Begins with what is known of the leaf: `part` is it, or one of the parts that lie by themselves.
+// Loads the leaf; `part` is all of it, or one of the parts that lie by themselves.
 static qn_status load_parts(loading *l, const qn_plan_leaf *part, qn_err *err) {
     qn_cuda_device *d = l->device;
     QN_TRY(qn_cuda_layout_of(&l->layout, part, err));
