@@ -85,3 +85,12 @@ bool qn_name_has_type(const char *path, const char *type) {
     }
     return false;
 }
+
+void qn_names_join(char *to, size_t size, const char *const *names, size_t n_listed, size_t n) {
+    size_t used = 0;
+    *to = 0;
+    for (size_t i = 0; i < n_listed && used < size; i++)
+        used += (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : "", names[i]);
+    if (n > n_listed && used < size)
+        snprintf(to + used, size - used, " and %zu more", n - n_listed);
+}

@@ -32,4 +32,7 @@ qn_str qn_name_type(const char *name);
 // Whether a path has that type, as a word by itself, letters of any case.
 bool qn_name_has_type(const char *path, const char *type);
 
+// "A, B and 3 more": those of `n` names that are listed, and how many are not.
+void qn_names_join(char *to, size_t size, const char *const *names, size_t n_listed, size_t n);
+
 #endif

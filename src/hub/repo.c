@@ -198,16 +198,12 @@ static qn_status add_named(qn_picked *to, const qn_repo *repo, const char *which
     return QN_OK;
 }
 
-// "A, B and 3 more".
 static void list_names(char *to, size_t size, const qn_picked *choice) {
-    enum { MAX = 8 };
-    size_t used = 0;
-    *to = 0;
-    for (size_t i = 0; i < choice->n && i < MAX && used < size; i++)
-        used +=
-            (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : "", choice->items[i]->path);
-    if (choice->n > MAX && used < size)
-        snprintf(to + used, size - used, " and %zu more", choice->n - MAX);
+    enum { MOST = 8 };
+    const char *names[MOST];
+    size_t n = 0;
+    for (; n < choice->n && n < MOST; n++) names[n] = choice->items[n]->path;
+    qn_names_join(to, size, names, n, choice->n);
 }
 
 static qn_status refuse_none(const qn_repo *repo, const qn_spec *spec, qn_err *err) {

@@ -7,7 +7,6 @@
 #include "hub/filename.h"
 #include "hub/spec.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -97,16 +96,12 @@ static const qn_stocked *usual(const matches *list) {
     return NULL;
 }
 
-// "A, B and 3 more".
 static void list_names(char *to, size_t size, const matches *list) {
-    enum { MAX = 6 };
-    size_t used = 0;
-    *to = 0;
-    for (size_t i = 0; i < list->n && i < MAX && used < size; i++)
-        used +=
-            (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : "", list->items[i]->name);
-    if (list->n > MAX && used < size)
-        snprintf(to + used, size - used, " and %zu more", list->n - MAX);
+    enum { MOST = 6 };
+    const char *names[MOST];
+    size_t n = 0;
+    for (; n < list->n && n < MOST; n++) names[n] = list->items[n]->name;
+    qn_names_join(to, size, names, n, list->n);
 }
 
 static qn_status refuse_many(const matches *list, const char *typed, qn_err *err) {
