@@ -1,8 +1,8 @@
 // Messages -> token ids: special tokens are the template's alone.
+#include "template_cases.h"
 #include "testing.h"
 
 #include "core/buf.h"
-#include "core/file.h"
 #include "core/json.h"
 #include "quern.h"
 
@@ -11,7 +11,6 @@
 
 #define DRAFT  MODELS "/quern-draft-Q8_0.gguf"
 #define FOLDER TEST_DATA "/templates"
-enum { MAX_BYTES = 1 << 24 };
 
 typedef struct rig {
     qn_tokenizer *tokenizer;
@@ -207,13 +206,11 @@ static void test_published(void **state) {
     (void)state;
     rig r;
     qn_err err = {0};
-    char *text, path[1024];
-    size_t size, n = 0, n_guarded = 0;
-    json_t *all;
+    char path[1024];
+    size_t n = 0, n_guarded = 0;
+    json_t *all = template_cases_open();
     open_rig(&r);
     qn_template_destroy(r.template);
-    ASSERT_OK(qn_file_load(&text, &size, FOLDER "/expected.json", MAX_BYTES, &err));
-    ASSERT_OK(qn_json_parse(&all, text, size, false, "expected.json", &err));
     const char *name, *case_name;
     json_t *results, *result;
     json_object_foreach(json_object_get(all, "expected"), name, results) {
@@ -243,7 +240,6 @@ static void test_published(void **state) {
     }
     r.template = NULL;
     json_decref(all);
-    qn_free(text);
     close_rig(&r);
     assert_true(n > 500);
     assert_true(n - n_guarded <= 5);

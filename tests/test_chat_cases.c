@@ -1,6 +1,6 @@
 // Chat templates of published models, and what Jinja2 renders with them: every case must give the
-// same text, or an error where Jinja2 has one. tests/data/templates/expected.json has the inputs
-// ("cases") and the results ("expected": template -> case -> text or error).
+// same text, or an error where Jinja2 has one. template_cases.h has them.
+#include "template_cases.h"
 #include "testing.h"
 
 #include "core/file.h"
@@ -56,11 +56,9 @@ static bool run_case(const char *name, const qn_template *template, const char *
 static void test_cases(void **state) {
     (void)state;
     qn_err err = {0};
-    char *text, path[1024];
+    char path[1024];
     size_t size, n = 0, n_right = 0;
-    json_t *all;
-    ASSERT_OK(qn_file_load(&text, &size, FOLDER "/expected.json", MAX_BYTES, &err));
-    ASSERT_OK(qn_json_parse(&all, text, size, false, "expected.json", &err));
+    json_t *all = template_cases_open();
     const char *name, *case_name;
     json_t *results, *result;
     json_object_foreach(json_object_get(all, "expected"), name, results) {
@@ -79,7 +77,6 @@ static void test_cases(void **state) {
         qn_template_destroy(template);
     }
     json_decref(all);
-    qn_free(text);
     assert_int_equal(n, N_CASES);
     assert_int_equal(n_right, N_CASES);
 }
