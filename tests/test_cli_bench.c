@@ -121,6 +121,17 @@ static void test_limits_alone(void **state) {
     cli_free(&r);
 }
 
+// The limit of a row is that of its step: the longer of reading and computing.
+static void check_step(const json_t *row, const json_t *limits) {
+    const json_t *step = json_object_get(row, "step");
+    const double reading = (real_of(step, "weight_bytes") + real_of(step, "state_bytes")) /
+                           (real_of(limits, "read_gbs") * 1e9);
+    const double computing = real_of(step, "int_ops") / (real_of(limits, "int8_tops") * 1e12) +
+                             real_of(step, "float_ops") / (real_of(limits, "f32_gflops") * 1e9);
+    const double limit = real_of(step, "rows") / fmax(reading, computing);
+    assert_true(fabs(limit / real_of(row, "limit_tps") - 1) < 1e-6);
+}
+
 // Every row is told as a share of its limit, and drawn.
 static void test_limits_of_rows(void **state) {
     (void)state;
@@ -138,6 +149,7 @@ static void test_limits_of_rows(void **state) {
     json_array_foreach(rows, i, row) {
         const double share = real_of(row, "tps") / real_of(row, "limit_tps");
         assert_true(fabs(share / real_of(row, "share") - 1) < 1e-6);
+        check_step(row, limits);
     }
     // After more tokens, more is read for each.
     assert_true(real_of(json_array_get(rows, 3), "limit_tps") <

@@ -166,11 +166,15 @@ static json_t *known(double x) { return x > 0 ? qn_json_real(x) : json_null(); }
 
 static json_t *row_json(const qn_bench_row *row) {
     const double share = row->limit_tps > 0 ? row->tps.median / row->limit_tps : 0;
-    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o}", "test", row->test, "n",
+    const qn_cost *cost = &row->cost;
+    json_t *step = json_pack("{s:f, s:f, s:f, s:f, s:f}", "rows", row->step_rows, "weight_bytes",
+                             cost->weight_bytes, "state_bytes", cost->state_bytes, "int_ops",
+                             cost->int_ops, "float_ops", cost->float_ops);
+    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:o}", "test", row->test, "n",
                      (json_int_t)row->n, "depth", (json_int_t)row->depth, "batch",
                      (json_int_t)row->batch, "tps", row->tps.median, "tps_min", row->tps.min,
                      "tps_max", row->tps.max, "limit_tps", known(row->limit_tps), "share",
-                     known(share));
+                     known(share), "step", step);
 }
 
 static json_t *limit_json(const qn_limits *l) {
@@ -381,7 +385,7 @@ const qn_command qn_cmd_bench = {
         "Speeds are tokens per second: the median of the repetitions, the lowest and the highest. "
         "The prompt is random; decoding is greedy.  JSON: {\"model\", \"threads\", \"limits\", "
         "\"results\": [{\"test\", \"n\", \"depth\", \"batch\", \"tps\", \"tps_min\", \"tps_max\", "
-        "\"limit_tps\", \"share\"}], \"rss_mib\", ...}; unknown values are null.",
+        "\"limit_tps\", \"share\", \"step\"}], \"rss_mib\", ...}; unknown values are null.",
     .options = bench_table,
     .n_options = sizeof bench_table / sizeof *bench_table,
     .options_size = sizeof(bench_options),
