@@ -1,12 +1,16 @@
 """What the scripts of this folder share: running quern and others, medians, pictures."""
+import array
+import html
 import json
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import typing
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -22,16 +26,30 @@ def find_quern(given):
     return str(path)
 
 
-def run_json(command):
-    """The JSON that a command prints; a command that fails ends the script with its last words."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+def run(command):
+    """What a command prints; one that fails ends the script with its last words."""
+    try:
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    except OSError as error:
+        fail(f"{command[0]}: {error.strerror}")
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or ["no message"]
         fail(f"{command[0]}: exit code {done.returncode}: {words[-1]}")
+    return done.stdout
+
+
+def run_json(command):
+    text = run(command)
     try:
-        return json.loads(done.stdout)
+        return json.loads(text)
     except ValueError:
-        fail(f"{command[0]}: printed no JSON, but {done.stdout[:80]!r}")
+        fail(f"{command[0]}: printed no JSON, but {text[:80]!r}")
+
+
+def find_model(path):
+    if not os.path.exists(path):
+        fail(f"{path} is not there: name a model's file, or let `quern synth SHAPE TYPE OUT` make one of random weights")
+    return path
 
 
 def bench(quern, model, *options):
@@ -56,6 +74,14 @@ def spread(values, form="{:.2f}"):
     if not values:
         return "-"
     return f"{form.format(median(values))} ({form.format(min(values))} to {form.format(max(values))})"
+
+
+def quartiles(values, form="{:.2f}"):
+    """Median, and the first to the third quartile in brackets."""
+    if len(values) < 2:
+        return spread(values, form)
+    first, middle, third = statistics.quantiles(values, method="inclusive")
+    return f"{form.format(middle)} ({form.format(first)} to {form.format(third)})"
 
 
 def synth(quern, folder, shape, kind):
@@ -93,10 +119,64 @@ def beside_busy_loop(quern, model, rounds, *options):
     return quiet, busy
 
 
-# --- peers: name, and a function (model, prompt, tokens, depths, threads) -> {test: tokens/s} ---
+# --- programs, each with a name and measure(model, test, threads) -> {column: number}, without what it cannot do ---
 
-def test_name(test, depth):
-    return test if depth == 0 else f"{test} at {depth}"
+class Test(typing.NamedTuple):
+    """kind: prefill, decode or open. Opening is told in seconds, the others in tokens/s of all sequences."""
+    kind: str
+    n: int = 0
+    depth: int = 0
+    sequences: int = 1
+
+    @property
+    def name(self):
+        words = {"prefill": f"prefill {self.n}", "decode": "decode", "open": "open"}[self.kind]
+        words = words if self.sequences == 1 else f"{self.sequences} sequences"
+        return words if self.depth == 0 else f"{words} at {self.depth}"
+
+
+class Quern:
+    """A quern program in one of its modes."""
+
+    def __init__(self, path, mode="exact", cache=None, label="quern"):
+        self.path, self.mode, self.name = find_quern(path), mode, f"{label} {mode}"
+        self.cache = ["--cache-dir", cache] if cache else []
+
+    def bench(self, model, *options):
+        return bench(self.path, model, "--numerics", self.mode, "-r", 1, *self.cache, *options)
+
+    def measure(self, model, test, threads):
+        if test.kind == "open":
+            opening = self.bench(model, "-p", 1, "-n", 1, "-t", threads, "--open")["open"]
+            return {"open warm": opening["warm_s"], "open cold": opening["cold_s"]}
+        sizes = ("-p", test.n, "-n", 1) if test.kind == "prefill" else ("-p", 1, "-n", test.n)
+        report = self.bench(model, *sizes, "-d", test.depth, "-b", test.sequences, "-t", threads)
+        return {test.name: row_of(report, test.kind, test.depth)["tps"]}
+
+    def logits(self, model, ids, n_rows, reference=False):
+        """Of the last n_rows tokens, one list after another."""
+        with tempfile.TemporaryDirectory(prefix="quern-logits-") as folder:
+            path = os.path.join(folder, "logits.safetensors")
+            run([self.path, "logits", model, "--ids", ",".join(str(i) for i in ids), "--all", "-o", path,
+                 *(["--ref"] if reference else ["--numerics", self.mode])])
+            data = pathlib.Path(path).read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        place = json.loads(data[8:8 + size])["logits"]
+        vocabulary = place["shape"][1]
+        values = array.array("f", data[8 + size:][place["data_offsets"][0]:place["data_offsets"][1]])
+        return [values[i * vocabulary:(i + 1) * vocabulary] for i in range(len(ids) - n_rows, len(ids))]
+
+    def close(self):
+        pass
+
+
+def version_of(quern):
+    """What a program tells of itself, empty where it does not: version, commit, compiler, level."""
+    text = run([quern, "--version"])
+    told = {key: re.search(pattern, text, re.M) for key, pattern in (
+        ("version", r"^quern (\S+)"), ("commit", r"^commit +(\S+)"), ("compiler", r"^compiler +(.+)"),
+        ("level", r"^CPU level +(\S+)"))}
+    return {key: found.group(1) if found else "" for key, found in told.items()}
 
 
 class NodePeer:
@@ -107,22 +187,36 @@ class NodePeer:
         self.folder = pathlib.Path(folder or self.own)
         self.package = self.folder / "node_modules" / "node-llama-cpp"
         if not self.package.is_dir():
-            print(f"installing node-llama-cpp into {self.folder}", file=sys.stderr)
-            command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(self.folder),
-                       "node-llama-cpp"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                self.close()
-                fail(f"npm: {done.stderr.strip().splitlines()[-1:]}")
+            self.install()
         version = json.loads((self.package / "package.json").read_text())["version"]
         self.name = f"node-llama-cpp {version}"
+
+    def install(self):
+        print(f"installing node-llama-cpp into {self.folder}", file=sys.stderr)
+        command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(self.folder),
+                   "node-llama-cpp"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            self.close()
+            fail(f"npm: {error.strerror}")
+        if done.returncode != 0:
+            self.close()
+            fail(f"npm: {done.stderr.strip().splitlines()[-1:]}")
 
     def run(self, script, model, *words):
         """The JSON that a script prints, given node-llama-cpp, the model and words."""
         return run_json(["node", HERE / script, self.package / "dist" / "index.js", os.path.abspath(model), *words])
 
-    def measure(self, model, prompt, tokens, depths, threads):
-        return self.run("peer.mjs", model, prompt, tokens, ",".join(str(d) for d in depths), threads)
+    def measure(self, model, test, threads):
+        if test.kind == "open":
+            return {}
+        report = self.run("peer.mjs", model, test.kind, test.n, test.depth, test.sequences, threads)
+        return {test.name: report["tps"]}
+
+    def logits(self, model, ids, n_rows):
+        """Logarithms of probabilities: logits but for a number added to a whole row."""
+        return self.run("peer_logits.mjs", model, ",".join(str(i) for i in ids), n_rows)["rows"]
 
     def close(self):
         if self.own:
@@ -130,23 +224,20 @@ class NodePeer:
 
 
 class LlamaBenchPeer:
-    """A llama-bench by path."""
+    """A llama-bench by path. It runs one sequence, and tells no logits."""
+
+    logits = None
 
     def __init__(self, path):
         self.path = path
         self.name = "llama.cpp"
 
-    def measure(self, model, prompt, tokens, depths, threads):
-        rows = run_json([self.path, "-m", model, "-p", prompt, "-n", tokens, "-d", ",".join(str(d) for d in depths),
-                         "-t", threads, "-r", 1, "-ngl", 0, "-o", "json"])
-        speeds = {}
-        for row in rows:
-            depth = row.get("n_depth", 0)
-            if row["n_gen"] == 0 and depth == 0:
-                speeds["prefill"] = row["avg_ts"]
-            elif row["n_prompt"] == 0:
-                speeds[test_name("decode", depth)] = row["avg_ts"]
-        return speeds
+    def measure(self, model, test, threads):
+        if test.kind == "open" or test.sequences > 1:
+            return {}
+        sizes = ["-p", test.n, "-n", 0] if test.kind == "prefill" else ["-p", 0, "-n", test.n]
+        rows = run_json([self.path, "-m", model, *sizes, "-d", test.depth, "-t", threads, "-r", 1, "-ngl", 0, "-o", "json"])
+        return {test.name: row["avg_ts"] for row in rows}
 
     def close(self):
         pass
@@ -157,9 +248,22 @@ def open_peer(text):
     kind, _, rest = text.partition(":")
     if kind == "node":
         return NodePeer(rest)
-    if not os.access(text, os.X_OK):
+    if not os.access(text, os.X_OK) or not os.path.isfile(text):
         fail(f"peer '{text}': want node, node:FOLDER or the path of a llama-bench")
     return LlamaBenchPeer(text)
+
+
+def relative_error(rows, reference):
+    """Root mean square of the difference over that of the reference; a number added to a whole row does not count."""
+    difference = size = 0.0
+    for row, wanted in zip(rows, reference):
+        if len(row) != len(wanted):
+            fail(f"logits: {len(row)} of one program, {len(wanted)} of the reference")
+        shift = (sum(row) - sum(wanted)) / len(row)
+        middle = sum(wanted) / len(wanted)
+        difference += sum((a - b - shift) ** 2 for a, b in zip(row, wanted))
+        size += sum((b - middle) ** 2 for b in wanted)
+    return (difference / size) ** 0.5 if size else None
 
 
 # --- bars ---
@@ -168,7 +272,9 @@ COLOURS = ["#2f6db5", "#2e8b57", "#c2571a", "#8e4fa8"]
 
 
 def escape(text):
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """As HTML and XML want it: markup escaped, no character that XML does not allow."""
+    return html.escape("".join(c if c >= " " and c not in "\x7f\ufffe\uffff" and not "\ud800" <= c <= "\udfff" else "?"
+                               for c in str(text)))
 
 
 def draw_bars(path, title, note, groups):
