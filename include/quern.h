@@ -1831,7 +1831,8 @@ typedef struct qn_imatrix_opts {
     int n_threads;    // 0: all that this process may use. Changes no byte of the result
     qn_log_fn *log;   // NULL: silent
     void *log_arg;
-    qn_progress_fn *progress; // tokens of the text; NULL: none
+    // Tokens of the text; 0 of 0 while the model is loaded; NULL: none
+    qn_progress_fn *progress;
     void *progress_arg;
 } qn_imatrix_opts;
 

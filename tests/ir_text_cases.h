@@ -71,6 +71,7 @@ static const char *const ir_op_cases[QN_OP_COUNT] = {
     [QN_OP_LORA] = "%20 f32 (T, 64) = lora(%3, %4, %17, %18, %1) {scale=2}",
     [QN_OP_ROUTE] = "%20 i32 (T, 2), %21 f32 (T, 2) = route(%10) {top=2, normalize=1, scale=2.5}",
     [QN_OP_GROUPED_MATMUL] = "%20 f32 (T, 2, 32) = grouped_matmul(%3, %15, %16)",
+    [QN_OP_SUM_SQUARES] = "%20 f32 (4, 65) = sum_squares(%3, %16) {length=4}",
     [QN_OP_COMBINE] = "%20 f32 (T, 16) = combine(%6, %19)",
     [QN_OP_ANGLES] = "%20 f32 (T, 2, 8) = angles(%13, %1) {scale=1, sections=[3, 3, 2, 0]}",
     [QN_OP_ROTATE] = IR_ANGLES "%22 f32 (T, 4, 16) = rotate(%5, %20, %21) "

@@ -302,6 +302,30 @@ static void experts_agree(void **state) {
     }
 }
 
+// Columns around those of a piece; rows, parts of rows, and those that wanted rows have.
+static void sums_of_squares_agree(void **state) {
+    (void)state;
+    static const int widths[] = {1, 20, 127, 128, 129, 300};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        const int n = widths[i];
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "graph \"t\"\n%%0 \"x\" f32 (T, %d) = input\n%%1 \"y\" f32 (T, 3, %d) = input\n"
+                 "%%2 \"scores\" f32 (T, 21) = input\n%%3 \"row_out\" i32 (R) = input\n"
+                 "%%4 i32 (T, 3), %%5 f32 (T, 3) = route(%%2) {scale=1, top=3, normalize=0}\n"
+                 "%%6 f32 (R, %d) = gather_rows(%%0, %%3)\n"
+                 "%%7 f32 (1, %d) = sum_squares(%%0) {length=1}\n"
+                 "%%8 f32 (1, %d) = sum_squares(%%1) {length=1}\n"
+                 "%%9 f32 (1, %d) = sum_squares(%%6) {length=1}\n"
+                 "%%10 f32 (21, %d) = sum_squares(%%0, %%4) {length=21}\n"
+                 "%%11 f32 (21, %d) = sum_squares(%%1, %%4) {length=21}\n"
+                 "output \"a\" %%7\noutput \"b\" %%8\noutput \"c\" %%9\n"
+                 "output \"d\" %%10\noutput \"e\" %%11\n",
+                 n, n, n, n + 1, n + 1, n + 1, n + 1, n + 1);
+        agree(text, "sums of squares");
+    }
+}
+
 static void build_heads(char *text, size_t size, const char *type, const char *form, int n) {
     snprintf(text, size,
              "graph \"t\"\n%%0 \"x\" f32 (T, %d) = input\n%%1 \"row_out\" i32 (R) = input\n"
@@ -626,6 +650,7 @@ int main(void) {
         cmocka_unit_test(matmuls_agree),
         cmocka_unit_test(adapters_agree),
         cmocka_unit_test(experts_agree),
+        cmocka_unit_test(sums_of_squares_agree),
         cmocka_unit_test(heads_agree),
         cmocka_unit_test(many_rows_agree),
         cmocka_unit_test(attention_agrees),

@@ -296,6 +296,32 @@ static void experts_are_routed_and_added_in_order(void **state) {
     rig_close(&r);
 }
 
+// In float the small squares would be lost beside the large one.
+static void squares_are_summed_by_column_and_expert(void **state) {
+    (void)state;
+    static const float x[4 * 2] = {4096, 1, 0.5, -2, 1, 0, -1, 2};
+    static const float scores[4 * 3] = {0, 1, 2, 0, 2, 1, 1, 0, 5, 0, 3, 4}; // best: 2, 1, 2, 2
+    static const float all[3] = {16777218, 9, 4};
+    static const float want[3 * 3] = {0, 0, 0, 0.25F, 4, 1, 16777218, 5, 3};
+    rig r;
+    int64_t n;
+    rig_open(&r,
+             "graph \"t\"\n%0 \"x\" f32 (T, 2) = input\n%1 \"s\" f32 (T, 3) = input\n"
+             "%2 i32 (T, 1), %3 f32 (T, 1) = route(%1) {scale=1, top=1, normalize=0}\n"
+             "%4 f32 (T, 1, 2) = split(%0) {parts=1}\n%5 f32 (1, 3) = sum_squares(%0) {length=1}\n"
+             "%6 f32 (3, 3) = sum_squares(%0, %2) {length=3}\n"
+             "%7 f32 (3, 3) = sum_squares(%4, %2) {length=3}\n"
+             "output \"all\" %5\noutput \"rows\" %6\noutput \"parts\" %7\n");
+    give(&r, "x", x);
+    give(&r, "s", scores);
+    (void)run(&r);
+    assert_memory_equal(qn_ref_output(r.ref, "all", &n), all, sizeof all);
+    assert_int_equal(n, 3);
+    assert_memory_equal(qn_ref_output(r.ref, "rows", &n), want, sizeof want);
+    assert_memory_equal(qn_ref_output(r.ref, "parts", &n), want, sizeof want);
+    rig_close(&r);
+}
+
 static void embedding_takes_extra_rows(void **state) {
     (void)state;
     rig r;
@@ -689,6 +715,7 @@ int main(void) {
         cmocka_unit_test(packed_activations_stay_within_half_a_step),
         cmocka_unit_test(moves_put_values_where_they_belong),
         cmocka_unit_test(experts_are_routed_and_added_in_order),
+        cmocka_unit_test(squares_are_summed_by_column_and_expert),
         cmocka_unit_test(embedding_takes_extra_rows),
         cmocka_unit_test(adapters_add_to_their_own_segment),
         cmocka_unit_test(rope_turns_the_right_pairs),

@@ -6,7 +6,10 @@
 
 #include "core/buf.h"
 #include "core/file.h"
+#include "core/mem.h"
+#include "ir/matmul_inputs.h"
 #include "make/importance.h"
+#include "runtime/runner.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -183,6 +186,147 @@ static void checkpoints_give_the_same(void **state) {
     }
 }
 
+// One segment of a sequence that begins, by the interpreter: (n_experts, width + 1) of each matmul.
+typedef struct by_ref {
+    qn_engine *engine;
+    qn_matmul_inputs inputs;
+    const void **params;
+    qn_ref *ref;
+    int32_t *words;
+} by_ref;
+
+static void run_ref(by_ref *r, const char *model, const int32_t *ids, int64_t n) {
+    qn_err err = {0};
+    size_t words;
+    qn_step step;
+    const qn_engine_opts how = QN_INIT(qn_engine_opts, .reference = true);
+    const int64_t pages = (n + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS;
+    const qn_step_sizes sizes = {.rows = n, .segs = 1, .outs = n, .groups = 1, .pages = pages};
+    ASSERT_OK(qn_engine_open(&r->engine, model, &how, &err));
+    ASSERT_OK(qn_matmul_inputs_init(&r->inputs, &r->engine->model->graph, &err));
+    ASSERT_OK(qn_model_params(&r->params, r->engine->model, &r->inputs.graph, &err));
+    ASSERT_OK(qn_step_measure(&words, &sizes, &err));
+    r->words = qn_alloc(words, sizeof *r->words);
+    qn_step_begin(r->words, &sizes, 0, 0);
+    memcpy(qn_step_at(r->words, QN_STEP_IDS), ids, (size_t)n * sizeof *ids);
+    for (int32_t i = 0; i < pages; i++) qn_step_at(r->words, QN_STEP_SEG_PAGES)[i] = i;
+    for (int32_t i = 0; i < n; i++) {
+        for (int k = 0; k < 3; k++) qn_step_at(r->words, QN_STEP_POS)[4 * i + k] = i;
+        qn_step_at(r->words, QN_STEP_ROW_OUT)[i] = i;
+    }
+    qn_step_at(r->words, QN_STEP_SEG_ROW)[1] = (int32_t)n;
+    qn_step_at(r->words, QN_STEP_SEG_ADAPTER)[0] = -1;
+    qn_step_view(&step, r->words);
+    const qn_ref_opts opts = {
+        .graph = &r->inputs.graph, .params = r->params, .n_pages = pages, .n_slots = 1};
+    ASSERT_OK(qn_ref_create(&r->ref, &opts, &err));
+    ASSERT_OK(qn_ref_run(r->ref, &step, &err));
+}
+
+static void close_ref(by_ref *r) {
+    qn_ref_destroy(r->ref);
+    qn_free(r->words);
+    qn_free(r->params);
+    qn_matmul_inputs_deinit(&r->inputs);
+    qn_engine_close(r->engine);
+}
+
+static double relative_error(const float *got, const float *want, int64_t n) {
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        difference += pow((double)got[i] - (double)want[i], 2);
+        size += pow((double)want[i], 2);
+    }
+    return sqrt(difference / fmax(size, 1e-30));
+}
+
+// What the interpreter sums, which rounds no activation. With weights of floats kernels add in
+// another order and nothing else; with blocks they round to 12 bits, of which the largest of 256
+// numbers has all (docs/numbers.md): an error of 1e-3 of a row's size or less, and of its square.
+static void sums_are_near_the_interpreter(void **state) {
+    static const struct {
+        const char *path;
+        double tolerance;
+    } cases[] = {{TEST_DATA "/k256/qwen3/qwen3-bf16.gguf", 1e-5},
+                 {TEST_DATA "/mini/qwen3_moe/qwen3_moe-bf16.gguf", 1e-5},
+                 {TEST_DATA "/mini/qwen35_moe/qwen35_moe-bf16.gguf", 1e-5},
+                 {TEST_DATA "/../../models/quern-mini-Q8_0.gguf", 2e-3}};
+    const path_name from = put_text(state, "text.txt", text), out = in_folder(state, "out.gguf");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qn_err err = {0};
+        by_ref r = {0};
+        qn_tokenizer *tokenizer;
+        int32_t *ids;
+        size_t n_ids;
+        collect(cases[i].path, from.text, out.text, 0, 0);
+        qn_source *got = open_well(out.text);
+        ASSERT_OK(qn_tokenizer_open(&tokenizer, cases[i].path, &err));
+        ASSERT_OK(qn_tokenize(&ids, &n_ids, tokenizer, text, strlen(text), NULL, &err));
+        run_ref(&r, cases[i].path, ids, (int64_t)n_ids);
+        assert_true(r.inputs.n > 10);
+        for (size_t k = 0; k < r.inputs.n; k++) {
+            const qn_matmul_input *m = &r.inputs.items[k];
+            char name[256];
+            int64_t n, n_sums;
+            const qn_weight *w = NULL;
+            uint32_t at;
+            assert_true(
+                qn_map_find(&r.engine->model->weights.by_name, m->weight, strlen(m->weight), &at));
+            w = &r.engine->model->weights.items[at];
+            snprintf(name, sizeof name, "%s.in_sum2", w->parts[0].tensor->name.data);
+            float *sums = read_floats(got, name, &n_sums);
+            const float *want = qn_ref_output(r.ref, m->output, &n);
+            assert_int_equal(n, m->n_experts * (m->width + 1));
+            assert_int_equal(n_sums, m->n_experts * m->width);
+            for (int64_t e = 0; e < m->n_experts && !w->order.is_columns; e++) {
+                const double error =
+                    relative_error(sums + e * m->width, want + e * (m->width + 1), m->width);
+                if (error > cases[i].tolerance)
+                    fail_msg("%s, %s, expert %d: %g", cases[i].path, name, (int)e, error);
+            }
+            free(sums);
+        }
+        close_ref(&r);
+        qn_free(ids);
+        qn_tokenizer_close(tokenizer);
+        qn_source_close(got);
+    }
+}
+
+static bool never(void *arg) {
+    ++*(atomic_int *)arg;
+    return false;
+}
+
+// A step that is stopped says so, and the runner goes on with other sequences.
+static void steps_are_stopped_inside(void **state) {
+    (void)state;
+    qn_err err = {0};
+    qn_engine *engine;
+    qn_runner *runner;
+    qn_seq *seq;
+    atomic_int asked = 0;
+    static const int32_t ids[] = {1, 2, 3};
+    ASSERT_OK(qn_engine_open(&engine, experts_path, NULL, &err));
+    const qn_runner_opts opts = {.engine = engine,
+                                 .context = 64,
+                                 .rows = 8,
+                                 .outs = 1,
+                                 .segs = 1,
+                                 .n_seqs = 1,
+                                 .go_on = never,
+                                 .go_on_arg = &asked};
+    ASSERT_OK(qn_runner_create(&runner, &opts, &err));
+    ASSERT_OK(qn_seq_open(&seq, qn_runner_state(runner), &err));
+    const qn_segment segment = {.seq = seq, .ids = ids, .rows = 3, .outs = 1};
+    ASSERT_FAILS(qn_runner_step(runner, &segment, 1, &err), QN_STOPPED, "a step of 3 rows");
+    assert_true(asked > 10); // piece by piece
+    assert_int_equal(qn_seq_length(seq), 0);
+    qn_seq_close(seq);
+    qn_runner_destroy(runner);
+    qn_engine_close(engine);
+}
+
 static void special_tokens_are_read_on_request(void **state) {
     const path_name from = put_text(state, "chat.txt", "<|im_end|><|im_end|><|im_end|>"),
                     out = in_folder(state, "out.gguf");
@@ -216,15 +360,21 @@ static void threads_change_nothing(void **state) {
     qn_free(files[1]);
 }
 
+// While the model is loaded there is nothing to count.
 static bool stop(void *arg, int64_t done, int64_t total) {
     int *n = arg;
     assert_true(done <= total);
-    return --*n > 0;
+    return total == 0 || --*n > 0;
 }
 
 static bool stop_in_second(void *arg, int64_t done, int64_t total) {
     (void)arg, (void)total;
     return done <= 20; // of 16 in a chunk
+}
+
+static bool stop_loading(void *arg, int64_t done, int64_t total) {
+    (void)arg, (void)done;
+    return total != 0;
 }
 
 static void collecting_can_fail(void **state) {
@@ -239,6 +389,8 @@ static void collecting_can_fail(void **state) {
     const qn_imatrix_opts later = QN_INIT(qn_imatrix_opts, .chunk = 16, .progress = stop_in_second);
     ASSERT_FAILS(qn_imatrix(model_path, from.text, out.text, &later, &err), QN_STOPPED,
                  "stopped after 16 of ");
+    const qn_imatrix_opts soon = QN_INIT(qn_imatrix_opts, .progress = stop_loading);
+    ASSERT_FAILS(qn_imatrix(model_path, from.text, out.text, &soon, &err), QN_STOPPED, "");
     ASSERT_FAILS(qn_imatrix(model_path, empty.text, out.text, NULL, &err), QN_FORMAT, "no text");
     ASSERT_FAILS(qn_imatrix(model_path, from.text, from.text, NULL, &err), QN_ARGUMENT,
                  "is an input");
@@ -656,6 +808,8 @@ int main(void) {
         FOLDER_TEST(experts_count_their_own),
         FOLDER_TEST(chunks_are_counted),
         FOLDER_TEST(checkpoints_give_the_same),
+        FOLDER_TEST(sums_are_near_the_interpreter),
+        cmocka_unit_test(steps_are_stopped_inside),
         FOLDER_TEST(special_tokens_are_read_on_request),
         FOLDER_TEST(threads_change_nothing),
         FOLDER_TEST(collecting_can_fail),

@@ -140,10 +140,12 @@ static void keep_until(lowering *l, const qn_plan_arg *arg, int32_t call) {
     if (arg->place == QN_PLACE_BUFFER) l->buffers[arg->index].last = call;
 }
 
-// The rows that a node works on: of its result, or of what it puts into a cache.
+// The rows that a node works on: of its result; where that has none, of what it puts into a cache or
+// makes one row of.
 static qn_dim node_rows(const lowering *l, const qn_node *node) {
-    const qn_value *values = l->graph->values;
-    if (values[node->out[0]].kind == QN_TENSOR) return rows_of(&values[node->out[0]].shape);
+    const qn_value *values = l->graph->values, *result = &values[node->out[0]];
+    if (result->kind == QN_TENSOR && rows_of(&result->shape).sym != QN_SYM_ONE)
+        return rows_of(&result->shape);
     for (int k = 0; k < node->n_in; k++) {
         if (node->in[k] >= 0 && values[node->in[k]].kind == QN_TENSOR)
             return rows_of(&values[node->in[k]].shape);

@@ -54,13 +54,18 @@ done:
     return status;
 }
 
+// No bar while the model is loaded, which is not counted in tokens.
+static bool show(void *progress, int64_t done, int64_t total) {
+    return total ? qn_progress_show(progress, done, total) : qn_interrupt_progress(NULL, 0, 0);
+}
+
 static qn_status run_imatrix(const qn_call *call, qn_err *err) {
     const imatrix_options *options = call->options;
     qn_progress progress = {.what = "reading", .unit = "tokens"};
     const qn_imatrix_opts opts = QN_INIT(
         qn_imatrix_opts, .chunk = options->chunk, .n_chunks = options->chunks,
         .special = options->special, .n_threads = (int)options->threads, .log = qn_making_log,
-        .log_arg = &progress, .progress = qn_progress_show, .progress_arg = &progress);
+        .log_arg = &progress, .progress = show, .progress_arg = &progress);
     qn_interrupt_hold();
     const qn_status status = qn_imatrix(call->args[0], call->args[1], options->output, &opts, err);
     qn_progress_end(&progress);

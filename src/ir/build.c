@@ -108,6 +108,29 @@ int32_t qn_build3(qn_build *b, qn_op op, int32_t x, int32_t y, int32_t z, const 
     return qn_build_op(b, op, (int32_t[]){x, y, z}, 3, attrs);
 }
 
+static int32_t copy_leaf(qn_build *b, const qn_node *node, const qn_value *value) {
+    if (node->op == QN_OP_PARAM) return qn_build_param(b, value->name, value->type, value->shape);
+    if (node->op == QN_OP_CONST)
+        return qn_build_const(b, value->name, node->data, value->shape.dims[0].n);
+    return qn_build_input(b, value->name, value->kind, value->type, value->shape);
+}
+
+void qn_build_copy(qn_build *b, const qn_graph *from, const qn_node *node, int32_t *to) {
+    int32_t in[QN_MAX_IN];
+    b->layer = node->layer;
+    if (qn_op_get(node->op)->class_of == QN_CLASS_LEAF) {
+        to[node->out[0]] = copy_leaf(b, node, &from->values[node->out[0]]);
+        return;
+    }
+    for (int k = 0; k < node->n_in; k++) in[k] = node->in[k] < 0 ? QN_NO_VALUE : to[node->in[k]];
+    const int32_t out = qn_build_op(b, node->op, in, node->n_in, &node->attrs);
+    for (int o = 0; o < node->n_out && out != QN_NO_VALUE; o++) {
+        const qn_value *value = &from->values[node->out[o]];
+        to[node->out[o]] = out + o;
+        if (value->name[0]) qn_build_name(b, out + o, value->name);
+    }
+}
+
 void qn_build_output(qn_build *b, const char *name, int32_t value) {
     if (b->status) return;
     qn_graph *g = b->graph;

@@ -32,6 +32,10 @@ int32_t qn_build1(qn_build *b, qn_op op, int32_t x, const qn_attrs *attrs);
 int32_t qn_build2(qn_build *b, qn_op op, int32_t x, int32_t y, const qn_attrs *attrs);
 int32_t qn_build3(qn_build *b, qn_op op, int32_t x, int32_t y, int32_t z, const qn_attrs *attrs);
 
+// A copy of a node of another graph. `to`, by value of that graph: the values here; those of the
+// inputs are known, those of the results become so.
+void qn_build_copy(qn_build *b, const qn_graph *from, const qn_node *node, int32_t *to);
+
 void qn_build_output(qn_build *b, const char *name, int32_t value);
 // Names a value for people and dumps.
 void qn_build_name(qn_build *b, int32_t value, const char *name);

@@ -48,41 +48,23 @@ static void find_leaving(cutting *c) {
     }
 }
 
-static int32_t add_leaf(cutting *c, const qn_node *node) {
-    const qn_value *value = &c->graph->values[node->out[0]];
-    c->b.layer = node->layer;
-    if (node->op == QN_OP_PARAM)
-        return qn_build_param(&c->b, value->name, value->type, value->shape);
-    if (node->op == QN_OP_CONST)
-        return qn_build_const(&c->b, value->name, node->data, value->shape.dims[0].n);
-    return qn_build_input(&c->b, value->name, value->kind, value->type, value->shape);
-}
-
-// The value as this stage sees it: made here, a leaf, or handed over by an earlier stage.
-static int32_t bring(cutting *c, int32_t id) {
-    if (id < 0 || c->to[id] != QN_NO_VALUE) return id < 0 ? QN_NO_VALUE : c->to[id];
+// A value that this stage reads is there: made here, a leaf, or handed over by an earlier stage.
+static void bring(cutting *c, int32_t id) {
+    if (id < 0 || c->to[id] != QN_NO_VALUE) return;
     const qn_value *value = &c->graph->values[id];
     const qn_node *maker = &c->graph->nodes[value->node];
+    char name[32];
     if (is_leaf(maker)) {
-        c->to[id] = add_leaf(c, maker);
-    } else {
-        char name[32];
-        snprintf(name, sizeof name, QN_CUT_NAME "%d", id);
-        c->to[id] = qn_build_input(&c->b, name, value->kind, value->type, value->shape);
+        qn_build_copy(&c->b, c->graph, maker, c->to);
+        return;
     }
-    return c->to[id];
+    snprintf(name, sizeof name, QN_CUT_NAME "%d", id);
+    c->to[id] = qn_build_input(&c->b, name, value->kind, value->type, value->shape);
 }
 
 static void add_node(cutting *c, const qn_node *node) {
-    int32_t in[QN_MAX_IN];
-    for (int k = 0; k < node->n_in; k++) in[k] = bring(c, node->in[k]);
-    c->b.layer = node->layer;
-    const int32_t out = qn_build_op(&c->b, node->op, in, node->n_in, &node->attrs);
-    for (int o = 0; o < node->n_out && out != QN_NO_VALUE; o++) {
-        const qn_value *value = &c->graph->values[node->out[o]];
-        c->to[node->out[o]] = out + o;
-        if (value->name[0]) qn_build_name(&c->b, out + o, value->name);
-    }
+    for (int k = 0; k < node->n_in; k++) bring(c, node->in[k]);
+    qn_build_copy(&c->b, c->graph, node, c->to);
 }
 
 static void add_outputs(cutting *c) {

@@ -261,25 +261,6 @@ static qn_status prepare_results(qn_ref *ref, const qn_node *node, const qn_step
     return QN_OK;
 }
 
-// Shows the observer each matmul with a weight, and no other node.
-static qn_status observe(const qn_ref *ref, const ref_call *c, qn_err *err) {
-    const bool is_grouped = c->node->op == QN_OP_GROUPED_MATMUL;
-    if (!ref->opts.observe || (!is_grouped && c->node->op != QN_OP_MATMUL)) return QN_OK;
-    const ref_tensor *x = c->in[0], *w = c->in[1], *ids = c->in[2];
-    const int64_t width = w->dims[w->n_dims - 1];
-    const qn_ref_matmul matmul = {
-        .node = c->node,
-        .weight = w->value->name,
-        .x = x->f,
-        .n_rows = x->n / width,
-        .width = width,
-        .experts = is_grouped ? ids->i : NULL,
-        .n_choices = is_grouped && x->n ? ids->n / (x->n / width) : 0,
-        .n_experts = is_grouped ? w->dims[0] : 1,
-    };
-    return ref->opts.observe(ref->opts.observe_arg, &matmul, err);
-}
-
 qn_status qn_ref_poll(const ref_call *call) {
     const qn_ref_opts *opts = call->opts;
     const int64_t n = (int64_t)opts->graph->n_nodes;
@@ -308,7 +289,6 @@ static qn_status run_node(qn_ref *ref, const qn_node *node, const qn_step *step,
         if (ref->state_of[node->in[k]]) call.state = ref->state_of[node->in[k]];
     }
     for (int o = 0; o < node->n_out; o++) call.out[o] = &ref->tensors[node->out[o]];
-    QN_TRY(observe(ref, &call, err));
     return ops[node->op](&call);
 }
 

@@ -18,17 +18,6 @@
 
 typedef struct qn_ref qn_ref;
 
-// What goes into a matmul with a weight. Borrowed during the call.
-typedef struct qn_ref_matmul {
-    const qn_node *node; // MATMUL or GROUPED_MATMUL
-    const char *weight;  // name of the PARAM
-    const float *x;      // (n_rows, width)
-    int64_t n_rows, width;
-    const int32_t *experts; // (n_rows, n_choices) experts of each row; NULL: a plain matmul
-    int64_t n_choices, n_experts;
-} qn_ref_matmul;
-typedef qn_status qn_ref_observe_fn(void *arg, const qn_ref_matmul *matmul, qn_err *err);
-
 // Brings together what several ranks computed, floats here, in the order of the nodes that gather:
 // counts[0 ... n - 1] of them at `to`, one rank's after the other's, of which this rank gives its
 // own. A failure ends the run.
@@ -36,13 +25,11 @@ typedef qn_status qn_ref_gather_fn(void *arg, float *to, const float *from, cons
                                    qn_err *err);
 
 typedef struct qn_ref_opts {
-    const qn_graph *graph;      // borrowed, verified
-    const void *const *params;  // (n_values) bytes of each PARAM value, borrowed
-    qn_pool *pool;              // borrowed; NULL: one thread
-    int64_t n_pages;            // pages per cache
-    int64_t n_slots;            // slots of recurrent state
-    qn_ref_observe_fn *observe; // called before each matmul; a failure ends the run. NULL: none
-    void *observe_arg;
+    const qn_graph *graph;     // borrowed, verified
+    const void *const *params; // (n_values) bytes of each PARAM value, borrowed
+    qn_pool *pool;             // borrowed; NULL: one thread
+    int64_t n_pages;           // pages per cache
+    int64_t n_slots;           // slots of recurrent state
     // Called between nodes and inside large ones, at least once for a second of work, with nodes
     // done and nodes of the graph; false stops the run (QN_STOPPED). NULL: none
     qn_progress_fn *progress;

@@ -135,6 +135,30 @@ qn_status qn_ref_GROUPED_MATMUL(const ref_call *c) {
     return QN_OK;
 }
 
+// Sums in double, in the order of the rows: a square of a float is exact there.
+qn_status qn_ref_SUM_SQUARES(const ref_call *c) {
+    const ref_tensor *x = c->in[0], *ids = c->in[1];
+    const int64_t width = x->dims[x->n_dims - 1], n_experts = c->node->attrs.length;
+    const int64_t choices = ids ? ids->dims[1] : 1, n = ids ? ids->n : x->n / width;
+    double *sums = qn_alloc((size_t)c->out[0]->n, sizeof *sums); // (experts, width + 1)
+    if (!sums) return QN_NOMEM(c->err, "sums of squares");
+    for (int64_t r = 0; r < n; r++) {
+        const int64_t expert = ids ? ids->i[r] : 0;
+        if (expert < 0 || expert >= n_experts) {
+            qn_free(sums);
+            return QN_FAIL(c->err, ARGUMENT, "expert %lld of %lld", (long long)expert,
+                           (long long)n_experts);
+        }
+        const float *row = x->f + (ids && x->n_dims == 2 ? r / choices : r) * width;
+        double *to = sums + expert * (width + 1);
+        for (int64_t i = 0; i < width; i++) to[i] += (double)row[i] * (double)row[i];
+        to[width]++;
+    }
+    for (int64_t i = 0; i < c->out[0]->n; i++) c->out[0]->f[i] = (float)sums[i];
+    qn_free(sums);
+    return QN_OK;
+}
+
 // y + scale * B (A x) with the adapter of the row's segment.
 qn_status qn_ref_LORA(const ref_call *c) {
     const ref_tensor *y = c->in[0], *x = c->in[1], *a = c->in[2], *b = c->in[3];

@@ -415,6 +415,26 @@ static qn_status rule_grouped(const rule_call *c) {
     return QN_OK;
 }
 
+static qn_status rule_squares(const rule_call *c) {
+    const int64_t n = c->node->attrs.length;
+    const qn_shape *x = &c->in[0]->shape;
+    char text[96];
+    if (x->n_dims < 2 || n < 1 || (n > 1 && !c->in[1]) || dim_of(c, 0, -1).sym != QN_SYM_ONE ||
+        dim_of(c, 0, -1).n == INT64_MAX)
+        return QN_FAIL(c->err, FORMAT, "SUM_SQUARES: %s for %lld experts",
+                       qn_shape_text(text, sizeof text, x), (long long)n);
+    if (c->in[1]) {
+        QN_TRY(need_rank(c, 1, 2));
+        QN_TRY(need_same(c, 0, 0, 1, 0));
+        if (x->n_dims == 3)
+            QN_TRY(need_same(c, 0, 1, 1, 1));
+        else
+            QN_TRY(need_rank(c, 0, 2));
+    }
+    c->out[0] = float_value((qn_shape){2, {{n, QN_SYM_ONE}, {dim_of(c, 0, -1).n + 1, QN_SYM_ONE}}});
+    return QN_OK;
+}
+
 static qn_status rule_combine(const rule_call *c) {
     QN_TRY(need_rank(c, 0, 3));
     QN_TRY(need_rank(c, 1, 2));

@@ -1,13 +1,15 @@
 // qn_imatrix: which columns of the weights matter, from the inputs that a text gives them.
 #include "formats/gguf_write.h"
+#include "ir/matmul_inputs.h"
 #include "make/importance.h"
 #include "runtime/engine.h"
+#include "runtime/runner.h"
+#include "runtime/watch.h"
 
 #include "core/file.h"
 #include "core/mem.h"
 #include "core/structs.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +29,7 @@ typedef struct seen {
 
 typedef struct collector {
     seen *items;
-    size_t n, cap;
+    size_t n;
     qn_map by_name;
 } collector;
 
@@ -40,40 +42,35 @@ static void deinit_collector(collector *c) {
     qn_map_deinit(&c->by_name);
 }
 
-static qn_status add_weight(uint32_t *out, collector *c, const qn_ref_matmul *m, qn_err *err) {
-    void *items = c->items;
-    if (!qn_grow(&items, &c->cap, c->n + 1, sizeof *c->items)) return QN_NOMEM(err, m->weight);
-    c->items = items;
-    const uint32_t i = (uint32_t)c->n;
-    seen *s = &c->items[i];
-    *s = (seen){.name = m->weight, .n_experts = m->n_experts, .width = m->width};
-    s->sums = qn_alloc((size_t)m->n_experts * (size_t)m->width, sizeof *s->sums);
-    s->counts = qn_alloc((size_t)m->n_experts, sizeof *s->counts);
-    c->n++;
-    if (!s->sums || !s->counts || !qn_map_add(&c->by_name, s->name, strlen(s->name), i, NULL))
-        return QN_NOMEM(err, m->weight);
-    *out = i;
+// An entry for each weight; one that several matmuls read has one.
+static qn_status init_collector(collector *c, const qn_matmul_inputs *inputs, qn_err *err) {
+    c->items = qn_alloc(inputs->n, sizeof *c->items);
+    if (!c->items) return QN_NOMEM(err, "sums of weights");
+    for (size_t i = 0; i < inputs->n; i++) {
+        const qn_matmul_input *m = &inputs->items[i];
+        uint32_t at = (uint32_t)c->n;
+        if (!qn_map_add(&c->by_name, m->weight, strlen(m->weight), at, &at))
+            return QN_NOMEM(err, m->weight);
+        if (at < c->n) continue;
+        seen *s = &c->items[c->n++];
+        *s = (seen){.name = m->weight, .n_experts = m->n_experts, .width = m->width};
+        s->sums = qn_alloc((size_t)m->n_experts * (size_t)m->width, sizeof *s->sums);
+        s->counts = qn_alloc((size_t)m->n_experts, sizeof *s->counts);
+        if (!s->sums || !s->counts) return QN_NOMEM(err, m->weight);
+    }
     return QN_OK;
 }
 
-static void add_row(seen *s, int64_t expert, const float *x) {
-    assert(expert >= 0 && expert < s->n_experts);
-    double *sums = s->sums + expert * s->width;
-    for (int64_t i = 0; i < s->width; i++) sums[i] += (double)x[i] * (double)x[i];
-    s->counts[expert]++;
-}
-
-static qn_status collect(void *arg, const qn_ref_matmul *m, qn_err *err) {
-    collector *c = arg;
+// Adds what a matmul has read in a step: (n_experts, width + 1).
+static void add_step(collector *c, const qn_matmul_input *m, const float *x) {
     uint32_t at;
-    if (!*m->weight) return QN_OK; // no weight of the file
-    if (!qn_map_find(&c->by_name, m->weight, strlen(m->weight), &at))
-        QN_TRY(add_weight(&at, c, m, err));
+    if (!qn_map_find(&c->by_name, m->weight, strlen(m->weight), &at)) return;
     seen *s = &c->items[at];
-    const int64_t n_choices = m->experts ? m->n_choices : 1;
-    for (int64_t r = 0; r < m->n_rows * n_choices; r++)
-        add_row(s, m->experts ? m->experts[r] : 0, m->x + r / n_choices * m->width);
-    return QN_OK;
+    for (int64_t e = 0; e < s->n_experts; e++, x += s->width + 1) {
+        double *sums = s->sums + e * s->width;
+        for (int64_t i = 0; i < s->width; i++) sums[i] += (double)x[i];
+        s->counts[e] += (int64_t)x[s->width];
+    }
 }
 
 // --- the file ------------------------------------------------------------------------------------
@@ -142,8 +139,10 @@ typedef struct imatrix_job {
     size_t n_ids;
     int32_t *chunk; // (chunk_size)
     int64_t chunk_size, n_chunks;
-    int64_t done; // tokens of finished chunks
+    qn_watch watch;
+    qn_matmul_inputs inputs;
     collector seen;
+    qn_runner *runner;
 } imatrix_job;
 
 static qn_status write_file(imatrix_job *job, const char *path, qn_err *err) {
@@ -201,39 +200,90 @@ static qn_status size_chunks(imatrix_job *job, qn_err *err) {
     return job->chunk ? QN_OK : QN_NOMEM(err, "a chunk");
 }
 
-// A qn_progress_fn, inside a chunk.
-static bool go_on(void *arg, int64_t done, int64_t total) {
-    const imatrix_job *job = arg;
-    const int64_t part = total > 0 ? job->chunk_size * done / total : 0;
-    return !job->opts->progress || job->opts->progress(job->opts->progress_arg, job->done + part,
-                                                       job->n_chunks * job->chunk_size);
+// Steps begin at the same tokens of a chunk whatever else is asked for: each step's sums are rounded
+// once (docs/numbers.md).
+enum { STEP = QN_DEFAULT_CHUNK };
+
+static qn_status open_runner(imatrix_job *job, qn_err *err) {
+    const int64_t rows = job->chunk_size < STEP ? job->chunk_size : STEP;
+    QN_TRY(qn_matmul_inputs_init(&job->inputs, &job->engine->model->graph, err));
+    QN_TRY(init_collector(&job->seen, &job->inputs, err));
+    const qn_runner_opts opts = {.engine = job->engine,
+                                 .graph = &job->inputs.graph,
+                                 .context = job->chunk_size,
+                                 .rows = rows,
+                                 .outs = rows, // the output matrix reads all of them
+                                 .segs = 1,
+                                 .n_seqs = 1,
+                                 .go_on = qn_watch_goes_on,
+                                 .go_on_arg = &job->watch};
+    return qn_runner_create(&job->runner, &opts, err);
+}
+
+static qn_status run_step(imatrix_job *job, qn_seq *seq, int64_t first, qn_err *err) {
+    const int64_t left = job->chunk_size - first, rows = left < STEP ? left : STEP;
+    const qn_segment segment = {.seq = seq, .ids = job->chunk + first, .rows = rows, .outs = rows};
+    QN_TRY(qn_runner_step(job->runner, &segment, 1, err));
+    for (size_t i = 0; i < job->inputs.n; i++) {
+        const qn_matmul_input *m = &job->inputs.items[i];
+        add_step(&job->seen, m, qn_runner_row(job->runner, m->output, 0));
+    }
+    return qn_runner_failure(job->runner, err);
+}
+
+// `before`: tokens of the chunks that are done.
+static qn_status run_chunk(imatrix_job *job, int64_t before, qn_err *err) {
+    qn_seq *seq;
+    QN_TRY(qn_seq_open(&seq, qn_runner_state(job->runner), err));
+    qn_status status = QN_OK;
+    for (int64_t first = 0; first < job->chunk_size && !status; first += STEP) {
+        if (qn_watch_tell(&job->watch, before + first))
+            status = run_step(job, seq, first, err);
+        else
+            status = QN_STOPPED;
+    }
+    qn_seq_close(seq);
+    return status;
+}
+
+static qn_status fail_stopped(const imatrix_job *job, int64_t done, qn_err *err) {
+    const long long total = job->n_chunks * job->chunk_size;
+    if (done)
+        return QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)done, total);
+    return QN_FAIL(err, STOPPED,
+                   "stopped before the first chunk was done; the text has %lld tokens", total);
 }
 
 static qn_status run_chunks(imatrix_job *job, qn_err *err) {
     const qn_tokenizer_info *info = qn_tokenizer_own_info(job->engine->tokenizer);
     const int64_t extra = info->add_bos, fresh = job->chunk_size - extra;
-    const int64_t total = job->n_chunks * job->chunk_size;
-    const qn_ref_opts watch = {
-        .observe = collect, .observe_arg = &job->seen, .progress = go_on, .progress_arg = job};
     for (int64_t i = 0; i < job->n_chunks; i++) {
         if (extra) job->chunk[0] = info->bos;
         memcpy(job->chunk + extra, job->ids + i * fresh, (size_t)fresh * sizeof *job->chunk);
         QN_TRY(qn_engine_check_ids(job->engine, job->chunk, (size_t)job->chunk_size,
                                    job->chunk_size, err));
-        const qn_status status =
-            qn_engine_observe(job->engine, job->chunk, job->chunk_size, &watch, err);
-        if (!status) job->done += job->chunk_size;
-        const bool is_stopped = status == QN_STOPPED || (!status && !go_on(job, 0, 1));
-        if (is_stopped && job->done == 0)
-            return QN_FAIL(err, STOPPED,
-                           "stopped before the first chunk was done; the text has %lld tokens",
-                           (long long)total);
-        if (is_stopped)
-            return QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)job->done,
-                           (long long)total);
+        const qn_status status = run_chunk(job, i * job->chunk_size, err);
+        const bool goes_on = status || qn_watch_tell(&job->watch, (i + 1) * job->chunk_size);
+        if (status == QN_STOPPED || !goes_on) return fail_stopped(job, i * job->chunk_size, err);
         QN_TRY(status);
     }
     return QN_OK;
+}
+
+// While the weights are loaded: the text has not been counted.
+static bool go_on_loading(void *arg, int64_t done, int64_t total) {
+    (void)done, (void)total;
+    return qn_watch_tell(arg, 0);
+}
+
+static qn_status open_engine(imatrix_job *job, const char *model, qn_err *err) {
+    const qn_imatrix_opts *o = job->opts;
+    const qn_engine_opts opts =
+        QN_INIT(qn_engine_opts, .n_threads = o->n_threads, .device = "cpu",
+                .cache_type = QN_CACHE_F32, .log = o->log, .log_arg = o->log_arg,
+                .progress = go_on_loading, .progress_arg = &job->watch);
+    QN_TRY(qn_engine_open(&job->engine, model, &opts, err));
+    return qn_team_refuse(job->engine->team, "an importance matrix", err);
 }
 
 qn_status qn_imatrix(const char *model, const char *text, const char *out,
@@ -243,11 +293,9 @@ qn_status qn_imatrix(const char *model, const char *text, const char *out,
         return QN_FAIL(err, ARGUMENT, "imatrix needs a model, a text and an output");
     QN_TRY(QN_OPTS_READ(qn_imatrix_opts, &o, opts, err));
     imatrix_job job = {.opts = &o, .text_path = text};
-    const qn_engine_opts engine_opts =
-        QN_INIT(qn_engine_opts, .n_threads = o.n_threads, .reference = true, .log = o.log,
-                .log_arg = o.log_arg);
     qn_status status = QN_OK;
-    QN_TRY_TO(done, qn_engine_open(&job.engine, model, &engine_opts, err));
+    qn_watch_init(&job.watch, o.progress, o.progress_arg, 0);
+    QN_TRY_TO(done, open_engine(&job, model, err));
     if (qn_source_has_file(job.engine->source, out) || qn_path_is_same(text, out)) {
         status = QN_FAIL(err, ARGUMENT, "%s: is an input, want another name", out);
         goto done;
@@ -255,11 +303,15 @@ qn_status qn_imatrix(const char *model, const char *text, const char *out,
     QN_TRY_TO(done, qn_gguf_check_place(out, err));
     QN_TRY_TO(done, read_text(&job, err));
     QN_TRY_TO(done, size_chunks(&job, err));
+    job.watch.total = job.n_chunks * job.chunk_size;
+    QN_TRY_TO(done, open_runner(&job, err));
     QN_TRY_TO(done, run_chunks(&job, err));
     status = write_file(&job, out, err);
 
 done:
+    qn_runner_destroy(job.runner);
     deinit_collector(&job.seen);
+    qn_matmul_inputs_deinit(&job.inputs);
     qn_free(job.ids);
     qn_free(job.chunk);
     qn_engine_close(job.engine);

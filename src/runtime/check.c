@@ -22,9 +22,7 @@ struct qn_check {
 
 // --- life ----------------------------------------------------------------------------------------
 
-static qn_status init_check(qn_check *c, bool is_hidden, qn_err *err) {
-    const qn_model *model = c->engine->model;
-    const qn_graph *graph = is_hidden ? &model->graph_hidden : c->engine->graph;
+static qn_status init_check(qn_check *c, const qn_graph *graph, qn_err *err) {
     const qn_compile_opts opts = qn_engine_compile_opts(c->engine, &c->engine->stages[0]);
     if (c->engine->n_stages > 1)
         return QN_FAIL(err, UNSUPPORTED, "QN_REF looks at one device, not at %zu",
@@ -33,11 +31,12 @@ static qn_status init_check(qn_check *c, bool is_hidden, qn_err *err) {
     return qn_model_params(&c->params, c->engine->model, &c->mid, err);
 }
 
-qn_status qn_check_create(qn_check **out, const qn_engine *engine, bool is_hidden, qn_err *err) {
+qn_status qn_check_create(qn_check **out, const qn_engine *engine, const qn_graph *graph,
+                          qn_err *err) {
     qn_check *c = qn_alloc(1, sizeof *c);
     if (!c) return QN_NOMEM(err, "check");
     c->engine = engine;
-    const qn_status status = init_check(c, is_hidden, err);
+    const qn_status status = init_check(c, graph, err);
     if (status)
         qn_check_destroy(c);
     else

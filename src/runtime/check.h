@@ -5,10 +5,10 @@
 
 #include "runtime/runner_int.h"
 
-// For the plan of prefill, or of the hidden outputs; the engine must hold its weights as the
+// For the plan of a graph, as the runner compiles it; the engine must hold its weights as the
 // reference path does, too.
-QN_MUST_CHECK qn_status qn_check_create(qn_check **out, const qn_engine *engine, bool is_hidden,
-                                        qn_err *err);
+QN_MUST_CHECK qn_status qn_check_create(qn_check **out, const qn_engine *engine,
+                                        const qn_graph *graph, qn_err *err);
 void qn_check_destroy(qn_check *check);
 
 // Runs the calls of the step node by node on one thread. Each node's inputs, as the kernels left

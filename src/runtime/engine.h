@@ -104,12 +104,6 @@ QN_MUST_CHECK qn_status qn_engine_run_record(qn_logits *out, const qn_engine *en
 // Takes memory for the rows and columns that `out` names.
 QN_MUST_CHECK qn_status qn_logits_init(qn_logits *out, qn_err *err);
 
-// Runs the ids from an empty state, logits of every row included, and shows each matmul to
-// `observe` of `watch`, whose `progress` can stop it; nothing else of it is used. The engine
-// must be a reference engine.
-QN_MUST_CHECK qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
-                                          const qn_ref_opts *watch, qn_err *err);
-
 // Ids inside the vocabulary, at least one, no more than the limit; else an error with both values.
 QN_MUST_CHECK qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_t n,
                                             int64_t limit, qn_err *err);

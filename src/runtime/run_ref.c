@@ -210,33 +210,3 @@ done:
     deinit_tables(&tables);
     return status;
 }
-
-qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
-                            const qn_ref_opts *watch, qn_err *err) {
-    const qn_logits_opts opts = {.all_rows = true};
-    const qn_run_input input = {.ids = ids, .n = n};
-    watched w = {.opts = &opts, .adapter = qn_engine_adapter_usual(engine), .n = n};
-    qn_logits unused = {.n_tokens = n, .n_vocab = engine->model->hparams->vocab}; // no room
-    run_tables tables = {0};
-    qn_ref *ref = NULL;
-    qn_status status = QN_OK;
-    QN_TRY_TO(done, init_tables(&tables, &input, engine->model->hparams->width, err));
-    const qn_ref_opts ref_opts = {
-        .graph = &engine->model->graph,
-        .params = engine->params,
-        .pool = engine->pool,
-        .n_pages = tables.n_pages,
-        .n_slots = 1,
-        .observe = watch->observe,
-        .observe_arg = watch->observe_arg,
-        .progress = watch->progress,
-        .progress_arg = watch->progress_arg,
-    };
-    QN_TRY_TO(done, qn_ref_create(&ref, &ref_opts, err));
-    status = run_chunks(&unused, ref, ids, &tables, &w, err);
-
-done:
-    qn_ref_destroy(ref);
-    deinit_tables(&tables);
-    return status;
-}

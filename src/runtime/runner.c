@@ -160,15 +160,20 @@ static qn_state_opts state_opts(const qn_runner_opts *o) {
                            .n_slots = o->n_slots};
 }
 
-// The plan whose outputs include the residual stream: rarely wanted, so compiled on demand.
-static qn_status compile_hidden(qn_plan *out, const qn_engine *engine, const qn_stage *stage,
-                                qn_err *err) {
+// The graph that the runner has plans of its own for, compiled on demand; NULL: the engine's plans
+// do. Of the residual stream, or as asked.
+static const qn_graph *own_graph(const qn_runner_opts *o) {
+    return o->graph ? o->graph : o->hidden ? &o->engine->model->graph_hidden : NULL;
+}
+
+static qn_status compile_own(qn_plan *out, const qn_graph *whole, const qn_engine *engine,
+                             const qn_stage *stage, qn_err *err) {
     const qn_model *model = engine->model;
     const qn_graph *graph;
     qn_graph cut = {0};
     qn_compile_opts opts = qn_engine_compile_opts(engine, stage);
     opts.disk = NULL;
-    QN_TRY(qn_stage_graph(&graph, &cut, stage, &model->graph_hidden, model->hparams->layers, err));
+    QN_TRY(qn_stage_graph(&graph, &cut, stage, whole, model->hparams->layers, err));
     const qn_status status = qn_compile(out, graph, &opts, err);
     qn_graph_deinit(&cut);
     return status;
@@ -203,9 +208,12 @@ static qn_status init_stage(qn_runner_stage *s, const qn_runner *r, bool is_meas
         .is_timed = is_tallied || o->trace,
         .is_tensor = engine->opts.numerics == QN_NUMERICS_TENSOR,
         .is_measured = is_measured,
+        .go_on = o->go_on,
+        .go_on_arg = o->go_on_arg,
         .gather = engine->team ? &engine->team->gather : NULL};
-    if (o->hidden) QN_TRY(compile_hidden(&s->hidden, engine, s->stage, err));
-    const qn_plan *plan = o->hidden ? &s->hidden : &s->stage->prefill;
+    const qn_graph *own = own_graph(o);
+    if (own) QN_TRY(compile_own(&s->own, own, engine, s->stage, err));
+    const qn_plan *plan = own ? &s->own : &s->stage->prefill;
     QN_TRY(add_plan(&opts, r, s, QN_PREFILL, plan, err));
     if (r->has_decode)
         QN_TRY(add_plan(&opts, r, s, QN_DECODE, s->stage->decode.n_calls ? &s->stage->decode : plan,
@@ -245,7 +253,7 @@ static qn_status init_head_rows(qn_runner *r, qn_err *err) {
 static void free_stage(qn_runner_stage *s) {
     if (s->program) s->stage->device->kind->release(s->program);
     for (int i = 0; i < QN_PHASES; i++) free_leaves(&s->leaves[i]);
-    qn_plan_deinit(&s->hidden);
+    qn_plan_deinit(&s->own);
     qn_free(s->sums);
 }
 
@@ -297,17 +305,19 @@ static qn_status init_cuts(qn_runner *r, qn_err *err) {
 
 static qn_status init_stages(qn_runner *r, bool is_measured, qn_err *err) {
     const qn_engine *engine = r->engine;
-    if (engine->switches.layers) r->opts.hidden = true; // for their statistics
-    r->has_decode = !r->opts.hidden && engine->decode_differs;
+    // For their statistics.
+    if (engine->switches.layers && !r->opts.graph) r->opts.hidden = true;
+    const bool is_own = own_graph(&r->opts) != NULL;
+    r->has_decode = !is_own && engine->decode_differs;
     r->stages = qn_alloc(engine->n_stages, sizeof *r->stages);
     if (!r->stages) return QN_NOMEM(err, "stages");
     for (size_t i = 0; i < engine->n_stages; i++) r->stages[i].stage = &engine->stages[i];
     for (size_t i = 0; i < engine->n_stages; i++)
         QN_TRY(init_stage(&r->stages[i], r, is_measured, err));
     r->head_rows = qn_max(r->opts.outs, r->opts.segs);
-    if (engine->head.device && !r->opts.hidden) QN_TRY(init_head(r, is_measured, err));
+    if (engine->head.device && !is_own) QN_TRY(init_head(r, is_measured, err));
     if (is_measured) return QN_OK;
-    if (engine->opts.mtp && !r->opts.hidden) QN_TRY(init_head_rows(r, err));
+    if (engine->opts.mtp && !is_own) QN_TRY(init_head_rows(r, err));
     return init_cuts(r, err);
 }
 
@@ -321,7 +331,9 @@ static qn_status init_parts(qn_runner *r, qn_err *err) {
     r->began = qn_clock();
     QN_TRY(init_stages(r, false, err));
     const bool is_checked = r->engine->switches.ref && r->engine->is_loaded;
-    return is_checked ? qn_check_create(&r->check, r->engine, r->opts.hidden, err) : QN_OK;
+    if (!is_checked) return QN_OK;
+    const qn_graph *own = own_graph(&r->opts);
+    return qn_check_create(&r->check, r->engine, own ? own : r->engine->graph, err);
 }
 
 // Sequences are on rank 0 alone.

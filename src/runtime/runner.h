@@ -20,16 +20,23 @@ typedef struct qn_touched qn_touched; // record.h
 typedef struct qn_runner_opts {
     const qn_engine *engine; // borrowed
     bool hidden;             // the residual stream is an output too
-    int64_t context;         // max positions of one sequence
-    int64_t rows;            // max rows of a step
-    int64_t outs;            // max wanted rows of a step
-    int64_t segs;            // max segments of a step
-    int64_t n_seqs;          // max sequences and checkpoints
-    int64_t positions;       // max positions of all of them; 0: n_seqs * context
-    int64_t kept_bytes;      // for qn_state_opts
-    bool is_replay;          // its steps come from a record and are not recorded again
+    // What to run in place of the model's graph: one of the same inputs, weights and state, and no
+    // head. Borrowed during creation; not with `hidden`. NULL: the model's.
+    const qn_graph *graph;
+    int64_t context;    // max positions of one sequence
+    int64_t rows;       // max rows of a step
+    int64_t outs;       // max wanted rows of a step
+    int64_t segs;       // max segments of a step
+    int64_t n_seqs;     // max sequences and checkpoints
+    int64_t positions;  // max positions of all of them; 0: n_seqs * context
+    int64_t kept_bytes; // for qn_state_opts
+    bool is_replay;     // its steps come from a record and are not recorded again
     qn_trace_fn *trace;
     void *trace_arg;
+    // Asked while a step runs, by any thread (qn_program_opts); where it is false at the end of one,
+    // the step fails with QN_STOPPED. NULL: nobody asks
+    bool (*go_on)(void *arg);
+    void *go_on_arg;
     const qn_device *where; // qn_runner_measure: what is in the memory of this device; NULL: all
     // Of a rank that follows: pages of each group, (groups), and slots, as rank 0 has counted them.
     // It has no sequences, and its steps come as orders (team.h). NULL: not so.

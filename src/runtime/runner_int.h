@@ -26,7 +26,7 @@ typedef struct qn_kernel_sums {
 // A stage of the engine, ready to run.
 typedef struct qn_runner_stage {
     const qn_stage *stage;
-    qn_plan hidden;                  // of a runner that shows the residual stream: its own plan
+    qn_plan own;                     // of a runner of another graph than the model's
     const qn_plan *plans[QN_PHASES]; // NULL: none of its own
     qn_leaves leaves[QN_PHASES];
     qn_program *program;

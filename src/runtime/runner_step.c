@@ -242,7 +242,7 @@ static void look_at_step(qn_runner *r) {
     }
 }
 
-// A check, a record or reading experts failed. A step that ran wrote keys and values after those
+// A check, a record or reading experts failed, or the step was stopped. One that ran wrote keys and values after those
 // that the sequences hold, which stay; recurrent states it may have changed, and what is copied
 // before its rows is there only if it ran: such sequences are empty afterwards.
 static void give_up(const qn_runner *r, const qn_segment *segments, int64_t n, bool is_run) {
@@ -277,6 +277,8 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
     qn_status status = r->record ? qn_record_add(r->record, r->message, err) : QN_OK;
     const bool is_run = !status;
     if (is_run) status = run_step(r, err);
+    if (!status && r->opts.go_on && !r->opts.go_on(r->opts.go_on_arg))
+        status = QN_FAIL(err, STOPPED, "stopped in a step of %lld rows", (long long)sizes.rows);
     qn_state_clear_copies(r->state);
     if (status) {
         give_up(r, segments, n, is_run);

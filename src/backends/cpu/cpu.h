@@ -93,6 +93,11 @@ qn_lora_cut qn_cpu_cut_lora_down(const qn_task *task, int64_t piece);
 qn_lora_cut qn_cpu_cut_lora_up(const qn_task *task, int64_t piece);
 int qn_cpu_temps_lora(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node); // (T, r)
 
+// columns: some of in[0], for all rows. Sums of these, by expert.
+int64_t qn_cpu_pieces_columns(const qn_task *task, int64_t rows, int64_t cached);
+qn_range qn_cpu_cut_columns(const qn_task *task, int64_t piece);
+int64_t qn_cpu_scratch_columns(const qn_task *task, int64_t rows);
+
 // What ranks give each other, all of them and this one.
 int qn_cpu_temps_all_gather(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 int64_t qn_cpu_scratch_all_gather(const qn_task *task, int64_t rows); // sizes by rank

@@ -357,6 +357,9 @@ static bool run_paged(executor *x, const paged_call *call) {
     return n == 0;
 }
 
+// Whether all calls so far ran whole: what was left out leaves no experts to bring.
+static bool is_stopped(const qn_walk *walk) { return walk->go_on && !walk->go_on(walk->go_on_arg); }
+
 void qn_cpu_program_run(qn_program *program) {
     executor *x = of(program);
     const bound_plan *p = x->last;
@@ -364,7 +367,7 @@ void qn_cpu_program_run(qn_program *program) {
     qn_walk_reset(&x->walk);
     for (size_t i = 0; i < p->n_paged; i++) {
         qn_walk_run(&x->walk, x->head.device->pool, at, p->paged[i].first);
-        if (!run_paged(x, &p->paged[i])) return;
+        if (is_stopped(&x->walk) || !run_paged(x, &p->paged[i])) return;
         at = p->paged[i].end;
     }
     qn_walk_run(&x->walk, x->head.device->pool, at, x->walk.n_calls);

@@ -68,6 +68,26 @@ int qn_cpu_temps_lora(qn_plan_arg *temp, const qn_graph *graph, const qn_node *n
     return 1;
 }
 
+// --- sums over rows ---
+
+// Columns of a piece. Not tuned: of 2048 columns of 512 rows the sums take a thousandth of the time
+// that a matmul with them takes.
+enum { PIECE_COLUMNS = 128 };
+
+int64_t qn_cpu_pieces_columns(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)rows, (void)cached;
+    return qn_ceil_div(task->in[0].width, PIECE_COLUMNS);
+}
+
+qn_range qn_cpu_cut_columns(const qn_task *task, int64_t piece) {
+    return clip(piece * PIECE_COLUMNS, PIECE_COLUMNS, task->in[0].width);
+}
+
+int64_t qn_cpu_scratch_columns(const qn_task *task, int64_t rows) {
+    (void)rows;
+    return task->attrs->length * PIECE_COLUMNS * (int64_t)sizeof(double);
+}
+
 // --- ranks ---
 
 // A value of the graph as rows of (parts, width), as in lower.c.

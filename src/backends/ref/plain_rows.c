@@ -260,6 +260,27 @@ void qn_plain_combine(const qn_plain_task *task) {
     }
 }
 
+// The rows that chose an expert, squared and summed in order; x may have a part for each choice.
+void qn_plain_sum_squares(const qn_plain_task *task) {
+    const qn_plain_operand *x = &task->in[0], *ids = &task->in[1];
+    const int64_t choices = ids->data ? ids->width : x->parts;
+    for (int64_t e = 0; e < task->attrs->length; e++) {
+        float *to = qn_plain_part(&task->out[0], 0, e);
+        for (int64_t i = 0; i <= x->width; i++) { // the last: how many
+            double sum = 0;
+            for (int64_t r = 0; r < task->rows; r++) {
+                const int32_t *chosen = ids->data ? (int32_t *)qn_plain_row(ids, r) : NULL;
+                for (int64_t k = 0; k < choices; k++) {
+                    if (chosen && chosen[k] != e) continue;
+                    const float *row = qn_plain_part(x, r, x->parts > 1 ? k : 0);
+                    sum += i < x->width ? (double)row[i] * (double)row[i] : 1;
+                }
+            }
+            to[i] = (float)sum;
+        }
+    }
+}
+
 // --- copies --------------------------------------------------------------------------------------
 
 static void copy_floats(float *to, const float *from, int64_t n) {
