@@ -27,7 +27,7 @@ p{margin:0 0 8px}
 .note,figcaption{font-size:.9rem;margin-bottom:8px}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:20px 0}
 .tile,.card{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:16px 18px;min-width:0}
-.tile b{display:block;font-size:1.55rem;line-height:1.2;letter-spacing:-.01em}
+.tile b{display:block;font-size:1.4rem;line-height:1.2;letter-spacing:-.01em;white-space:nowrap}
 .tile span{color:var(--soft);font-size:.86rem;display:block}
 .cards{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:16px}
 .wide{grid-column:1/-1}
