@@ -77,11 +77,13 @@ static int by_size(const void *a, const void *b) {
 }
 
 // Seconds for one weight.
-static double time_matmul(const qn_kernel *kernel, const qn_packed *weights, qn_operand x,
+static double time_matmul(const qn_cpu_level *backend, const qn_packed *weights, qn_operand x,
                           qn_operand out, int64_t rows) {
     static int next; // weights in turn
     double times[REPEATS];
+    const qn_kernel *kernel = kernel_of(backend, QN_OP_MATMUL);
     qn_task task = {.in = {x, {.packed = weights}}, .out = {out}, .rows = rows};
+    task.has_unit = backend->has_unit;
     void *scratch = lend(kernel->scratch(&task, rows) + 64);
     const int n = rows < 64 ? N_WEIGHTS : 1;
     for (int repeat = 0; repeat < REPEATS; repeat++) {
@@ -122,7 +124,7 @@ static void measure(const qn_cpu_level *backend, const qn_packed *weights, qn_wo
     else
         run(kernel_of(backend, QN_OP_QUANTIZE),
             &(qn_task){.in = {x}, .out = {panels}, .rows = rows}, NULL);
-    const double each = time_matmul(kernel_of(backend, QN_OP_MATMUL), weights, panels, out, rows);
+    const double each = time_matmul(backend, weights, panels, out, rows);
     const double bytes = (double)qn_packed_bytes(&weights[0]), size = SIZE;
     const double ops = 2 * size * size * (double)rows;
     const double min = min_seconds(limits, bytes, ops, form == QN_WORD_f32);

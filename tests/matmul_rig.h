@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_LEVELS = 4, MAX_ROWS = 70 };
+enum { MAX_LEVELS = 5, MAX_ROWS = 70 };
 
 typedef struct weight {
     const kind *kind;
@@ -84,6 +84,9 @@ static inline void fill_rows(const qn_operand *x, int64_t rows, uint64_t seed) {
 static inline void run_op(const qn_cpu_level *backend, qn_op op, const qn_task *task,
                           bool backwards) {
     const qn_recipe *recipe = &backend->backend.recipes[op];
+    qn_task own = *task;
+    own.has_unit = backend->has_unit;
+    task = &own;
     assert_true(recipe->n_stages > 0);
     for (int s = 0; s < recipe->n_stages; s++) {
         const qn_kernel *kernel = &backend->kernels[recipe->stages[s]];

@@ -180,7 +180,8 @@ void task_run(void *outs[QN_MAX_OUT], const task_call *call, const qn_cpu_level 
                     .cache = call->cache,
                     .slots = call->slots,
                     .step = call->step,
-                    .rows = call->step->n_rows};
+                    .rows = call->step->n_rows,
+                    .has_unit = backend->has_unit};
     for (int i = 0; i < node->n_in; i++) give_input(&task, &in[i], call, i);
     for (int i = 0; i < node->n_out; i++) {
         if (call->graph->values[node->out[i]].kind != QN_TENSOR) continue;

@@ -1,5 +1,6 @@
 // One list of tests for every device of the registry, each in every variant that this machine has:
 // memory, weights, and every op, whose results have the same bits everywhere.
+#include "amx_trap.h"
 #include "device_rig.h"
 
 // --- the registry and memory ---------------------------------------------------------------------

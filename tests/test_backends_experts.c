@@ -1,5 +1,6 @@
 // Ops that are several matmuls in one: the same bits as their parts, at every CPU level; and rows
 // of the embedding table.
+#include "amx_trap.h"
 #include "matmul_rig.h"
 
 static void project_is_matmuls(void **state) {

@@ -1,6 +1,7 @@
 // Matmul kernels: every type, every packed form of activations, every CPU level of this machine.
 // Results are compared bit by bit with a slow reading of docs/numbers.md, with each other, and
 // closely with the reference interpreter.
+#include "amx_trap.h"
 #include "matmul_rig.h"
 
 #include "ir/build.h"
@@ -268,6 +269,37 @@ static void rows_do_not_depend_on_company(void **state) {
     }
 }
 
+// Rows and tiles enough for several groups and panels, and for those that are not full.
+static void wide_pieces_change_nothing(void **state) {
+    (void)state;
+    static const struct {
+        qn_type type;
+        qn_word form;
+        int rows, n_out;
+    } cases[] = {
+        {QN_TYPE_Q4_K, QN_WORD_i12_256, 9, 1700},   {QN_TYPE_Q4_K, QN_WORD_i12_256, 300, 3300},
+        {QN_TYPE_Q6_K, QN_WORD_i12_256, 257, 1700}, {QN_TYPE_Q3_K, QN_WORD_i12_256, 40, 1700},
+        {QN_TYPE_Q8_0, QN_WORD_i12_256, 40, 1700},  {QN_TYPE_Q8_0, QN_WORD_i8_32, 270, 1700},
+        {QN_TYPE_Q6_K, QN_WORD_i16_256, 33, 1700},  {QN_TYPE_F16, QN_WORD_f32, 40, 1700}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int rows = cases[i].rows;
+        weight w = make_weight(kind_of(cases[i].type), 1, cases[i].n_out, QN_BLOCK, i);
+        qn_operand x = make_rows(rows, 1, QN_BLOCK, QN_WORD_f32), first = {0};
+        fill_rows(&x, rows, i);
+        for (size_t l = 1; level(l); l++) {
+            qn_operand panels = packed_rows(level(l), &x, rows, cases[i].form);
+            qn_operand out = matmul(level(l), &panels, &w, rows);
+            if (l == 1) first = out;
+            same_rows(&first, &out, rows, level(l)->name);
+            free(panels.data);
+            if (l > 1) free(out.data);
+        }
+        free(first.data);
+        free(x.data);
+        free_weight(&w);
+    }
+}
+
 // Row o of the weight gets blocks whose quants are all bytes quants[o] and whose integer scales are
 // all bytes `scales`; float scales stay.
 static void fill_evenly(weight *w, const uint8_t *quants, uint8_t scales) {
@@ -449,6 +481,7 @@ static void levels_are_named(void **state) {
         assert_memory_equal(backend->backend.name, "cpu:", 4);
     }
     assert_in_range(n, 1, MAX_LEVELS);
+    if (amx_trap_runs()) assert_string_equal(qn_cpu_level_name(n - 1), "amx");
     assert_string_equal(qn_cpu_level_name(0), "portable");
     const qn_cpu_level *best;
     ASSERT_OK(qn_cpu_level_find(&best, NULL, &err));
@@ -489,6 +522,7 @@ int main(void) {
         cmocka_unit_test(levels_are_named),
         cmocka_unit_test(matmul_is_the_contract),
         cmocka_unit_test(rows_do_not_depend_on_company),
+        cmocka_unit_test(wide_pieces_change_nothing),
         cmocka_unit_test(sums_fit_at_their_largest),
         cmocka_unit_test(matmul_is_close_to_the_reference),
         cmocka_unit_test(rounding_survives_anything),

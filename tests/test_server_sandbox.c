@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,6 +58,9 @@ static int work_goes_on(void) {
     if (map == MAP_FAILED || *(const char *)map != 'x') return 4;
     munmap(map, 1);
     close(fd);
+#if defined(__x86_64__) // what a CPU with AMX asks for when a model is opened later
+    if (is_denied((int)syscall(SYS_arch_prctl, 0x1023, 18))) return 6;
+#endif
     return unlink(path) ? 5 : FINE;
 }
 

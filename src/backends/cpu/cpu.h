@@ -130,6 +130,9 @@ qn_tile_cut qn_cpu_cut_tiles(const qn_task *task, int64_t piece);
 int64_t qn_cpu_pieces_gated(const qn_task *task, int64_t rows, int64_t cached);
 qn_tile_cut qn_cpu_cut_gated(const qn_task *task, int64_t piece);
 int64_t qn_cpu_scratch_tiles(const qn_task *task, int64_t rows);
+// Rows of a group of these and of head, and panels of tiles that are multiplied at once.
+int64_t qn_cpu_row_group(const qn_task *task);
+int64_t qn_cpu_panels(const qn_task *task);
 
 // head: a run of whole panels of in[1], for a group of rows. The runs are the same for any number
 // of rows, as each leaves the best entries that it finds.
@@ -225,6 +228,7 @@ int64_t qn_cpu_scratch_delta(const qn_task *task, int64_t rows);
 typedef struct qn_cpu_level {
     const char *name;         // "portable", "avx2", ..., or "neon", ...
     const qn_kernel *kernels; // by the indices of the backend's recipes
+    bool has_unit;            // of its tasks
     qn_backend backend;
 } qn_cpu_level;
 

@@ -1,4 +1,5 @@
 // Which levels this machine can run.
+#include "backends/cpu/amx.h"
 #include "backends/cpu/cpu.h"
 
 #include <stdio.h>
@@ -31,9 +32,16 @@ static bool has_avxvnni(void) {
 }
 
 static bool has_any(void) { return true; }
+#if defined(QN_HAS_AMX)
+static bool has_amx(void) { return has_avx512() && !qn_amx_refused(); }
+#endif
 
 // In the order of qn_cpu_level_get.
-static bool (*const has_level[])(void) = {has_any, has_avx2, has_avxvnni, has_avx512};
+static bool (*const has_level[])(void) = {has_any, has_avx2, has_avxvnni, has_avx512,
+#if defined(QN_HAS_AMX)
+                                          has_amx
+#endif
+};
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -62,6 +70,12 @@ const char *qn_cpu_level_name(size_t i) {
     return level ? level->name : NULL;
 }
 
+// Why there is no level "amx", which asks more of a machine than a name in a list shows.
+static const char *why_no_amx(void) {
+    const char *why = qn_amx_refused();
+    return why ? why : "AVX-512 is missing";
+}
+
 qn_status qn_cpu_level_find(const qn_cpu_level **out, const char *name, qn_err *err) {
     char names[64] = "";
     const qn_cpu_level *level, *best = NULL;
@@ -78,5 +92,8 @@ qn_status qn_cpu_level_find(const qn_cpu_level **out, const char *name, qn_err *
         *out = best;
         return QN_OK;
     }
+    if (!strcmp(name, "amx"))
+        return QN_FAIL(err, ARGUMENT, "QN_LEVEL or cpu:LEVEL: 'amx', want one of %s: %s", names,
+                       why_no_amx());
     return QN_FAIL(err, ARGUMENT, "QN_LEVEL or cpu:LEVEL: '%.32s', want one of %s", name, names);
 }

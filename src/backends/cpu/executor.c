@@ -102,6 +102,7 @@ static qn_status bind_call(const executor *x, bound_plan *p, const qn_program_pl
     p->kernels[i] = &x->level->kernels[recipe->stages[call->stage]];
     task->attrs = &call->attrs;
     task->step = &x->step;
+    task->has_unit = x->level->has_unit;
     if (qn_call_gathers(call)) task->gather = x->opts.gather;
     for (int k = 0; k < call->n_in; k++) bind_fixed(task, &task->in[k], p, from, &call->in[k]);
     for (int k = 0; k < call->n_out; k++) bind_fixed(task, &task->out[k], p, from, &call->out[k]);

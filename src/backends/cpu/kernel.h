@@ -37,6 +37,7 @@ typedef struct qn_task {
     const qn_step *step;
     const struct qn_gather *gather; // of ALL_GATHER: how ranks are reached (device.h), or NULL
     int64_t rows;                   // of the call's results in this step
+    bool has_unit;                  // pieces of matmuls are those of a matrix unit
 } qn_task;
 
 typedef struct qn_kernel {

@@ -132,7 +132,7 @@ qn_range qn_cpu_cut_experts_entries(const qn_task *task, int64_t piece) {
 int64_t qn_cpu_scratch_experts(const qn_task *task, int64_t rows) {
     (void)task, (void)rows;
     const int64_t per_row = 2 * QN_PANEL * (int64_t)sizeof(float) + (int64_t)sizeof(void *);
-    return QN_PANEL_TILES * (int64_t)sizeof(tile_block) +
+    return (int64_t)sizeof(panel_room) +
            qn_round_up((QN_EXPERT_ROWS + QN_SPARE_ROWS) * per_row, 64);
 }
 

@@ -13,6 +13,7 @@ enum {
     SMALL_PIECES = 64,       // of a small weight, if they are not smaller: 4 for each of 16 threads
     HEAD_RUNS = 128,         // max runs of a head: each leaves a list to merge
     PANEL_VALUES = 1 << 10,  // inner values of a panel: a panel and 64 rows are 20 microseconds
+    UNIT_PIECES = 16,        // at least, of a group of rows and of a weight, for a matrix unit
     MAX_EXPERT_ROWS = 256,   // their sums, 384 bytes a row, stay in the second-level cache
     ROWS_PER_EXPERT = 16     // share an unpacked block: two rounds of cores of eight rows
 };
@@ -28,7 +29,7 @@ static int64_t tiles_of(const qn_packed *w) { return w->matrix_bytes / w->tile_b
 // also where rows are few.
 typedef struct shape {
     int64_t n_tiles, tile_bytes, n_in, row_group;
-    bool is_float;
+    bool is_float, has_unit;
 } shape;
 
 static bool is_float(const qn_packed *w) { return qn_type_get(w->type)->block == 1; }
@@ -42,13 +43,17 @@ static int64_t few_tiles(shape s) {
     return s.is_float ? qn_round_up(n, QN_PANEL_TILES) : n;
 }
 
-// Of more rows: whole panels.
-static int64_t many_tiles(int64_t n_in) {
-    return QN_PANEL_TILES * (n_in < PANEL_VALUES ? PANEL_VALUES / n_in : 1);
+// Of more rows: whole panels. Of a matrix unit as many as it has at once, but fewer of small weights
+// and of one group of rows, so that 16 threads have about 32 pieces.
+static int64_t many_tiles(shape s, int64_t rows) {
+    if (!s.has_unit) return QN_PANEL_TILES * (s.n_in < PANEL_VALUES ? PANEL_VALUES / s.n_in : 1);
+    int64_t panels = rows > s.row_group ? QN_UNIT_PANELS : QN_UNIT_PANELS / 2;
+    while (panels > 1 && s.n_tiles < UNIT_PIECES * panels * QN_PANEL_TILES) panels /= 2;
+    return panels * QN_PANEL_TILES;
 }
 
-static grid make_grid(shape s, bool is_few) {
-    const int64_t per = is_few ? few_tiles(s) : many_tiles(s.n_in);
+static grid make_grid(shape s, int64_t rows) {
+    const int64_t per = rows <= QN_FEW_ROWS ? few_tiles(s) : many_tiles(s, rows);
     const int64_t across = qn_ceil_div(s.n_tiles, per);
     return (grid){.n_tiles = s.n_tiles,
                   .per_piece = per,
@@ -60,8 +65,9 @@ static int64_t pieces_of(grid g, int64_t rows) { return qn_ceil_div(rows, g.row_
 
 // Enough for every step of at most that many rows.
 static int64_t count(shape s, int64_t rows) {
-    const int64_t few = pieces_of(make_grid(s, true), rows < QN_FEW_ROWS ? rows : QN_FEW_ROWS);
-    const int64_t many = rows > QN_FEW_ROWS ? pieces_of(make_grid(s, false), rows) : 0;
+    const int64_t few_rows = rows < QN_FEW_ROWS ? rows : QN_FEW_ROWS;
+    const int64_t few = pieces_of(make_grid(s, few_rows), few_rows);
+    const int64_t many = rows > QN_FEW_ROWS ? pieces_of(make_grid(s, rows), rows) : 0;
     return few > many ? few : many;
 }
 
@@ -72,7 +78,7 @@ static qn_range clip(int64_t first, int64_t n, int64_t end) {
 
 // Runs of tiles come first, so that pieces of rows that are not there lie at the end.
 static qn_tile_cut cut(shape s, int64_t rows, int64_t piece) {
-    const grid g = make_grid(s, rows <= QN_FEW_ROWS);
+    const grid g = make_grid(s, rows);
     return (qn_tile_cut){
         .rows = clip(piece / g.across * g.row_group, g.row_group, rows),
         .tiles = clip(piece % g.across * g.per_piece, g.per_piece, g.n_tiles),
@@ -81,8 +87,17 @@ static qn_tile_cut cut(shape s, int64_t rows, int64_t piece) {
 
 // --- dense ---
 
+int64_t qn_cpu_row_group(const qn_task *task) {
+    return task->has_unit ? QN_UNIT_ROWS : QN_ROW_GROUP;
+}
+
+int64_t qn_cpu_panels(const qn_task *task) { return task->has_unit ? QN_UNIT_PANELS : 1; }
+
 static shape tiles_shape(const qn_task *task) {
-    shape s = {.tile_bytes = 1, .n_in = 1, .row_group = QN_ROW_GROUP};
+    shape s = {.tile_bytes = 1,
+               .n_in = 1,
+               .row_group = qn_cpu_row_group(task),
+               .has_unit = task->has_unit};
     for (int i = 1; i < QN_MAX_IN && task->in[i].packed; i++) {
         const qn_packed *w = task->in[i].packed;
         s.n_tiles += tiles_of(w);
@@ -95,8 +110,12 @@ static shape tiles_shape(const qn_task *task) {
 
 static shape gated_shape(const qn_task *task) {
     const qn_packed *gate = task->in[1].packed, *up = task->in[2].packed;
-    return (shape){tiles_of(gate), gate->tile_bytes + up->tile_bytes, gate->n_in, QN_ROW_GROUP,
-                   is_float(gate)};
+    return (shape){.n_tiles = tiles_of(gate),
+                   .tile_bytes = gate->tile_bytes + up->tile_bytes,
+                   .n_in = gate->n_in,
+                   .row_group = qn_cpu_row_group(task),
+                   .is_float = is_float(gate),
+                   .has_unit = task->has_unit};
 }
 
 int64_t qn_cpu_pieces_tiles(const qn_task *task, int64_t rows, int64_t cached) {
@@ -117,17 +136,16 @@ qn_tile_cut qn_cpu_cut_gated(const qn_task *task, int64_t piece) {
     return cut(gated_shape(task), task->rows * task->in[0].parts, piece);
 }
 
-// The blocks, and of each row some addresses and two sums.
-static int64_t scratch_bytes(int64_t n_rows, int64_t n_addresses) {
-    const int64_t sums = 2 * QN_PANEL * (int64_t)sizeof(float);
+// The room, and of each row some addresses and two sums of each panel.
+static int64_t scratch_bytes(int64_t n_rows, int64_t n_panels, int64_t n_addresses) {
+    const int64_t sums = 2 * n_panels * QN_PANEL * (int64_t)sizeof(float);
     const int64_t per_row = sums + n_addresses * (int64_t)sizeof(void *);
-    return QN_PANEL_TILES * (int64_t)sizeof(tile_block) +
-           qn_round_up((n_rows + QN_SPARE_ROWS) * per_row, 64);
+    return (int64_t)sizeof(panel_room) + qn_round_up((n_rows + QN_SPARE_ROWS) * per_row, 64);
 }
 
 int64_t qn_cpu_scratch_tiles(const qn_task *task, int64_t rows) {
-    (void)task, (void)rows;
-    return scratch_bytes(QN_ROW_GROUP, 1);
+    (void)rows;
+    return scratch_bytes(qn_cpu_row_group(task), qn_cpu_panels(task), 1);
 }
 
 // --- head ---
@@ -147,13 +165,14 @@ int64_t qn_cpu_head_runs(const qn_task *task) {
 
 int64_t qn_cpu_pieces_head(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
-    return qn_ceil_div(rows, QN_ROW_GROUP) * qn_cpu_head_runs(task);
+    return qn_ceil_div(rows, qn_cpu_row_group(task)) * qn_cpu_head_runs(task);
 }
 
 qn_head_cut qn_cpu_cut_head(const qn_task *task, int64_t piece) {
     const qn_packed *w = task->in[1].packed;
     const int64_t runs = qn_cpu_head_runs(task), per = run_tiles(tiles_of(w), w->tile_bytes);
-    return (qn_head_cut){.rows = clip(piece / runs * QN_ROW_GROUP, QN_ROW_GROUP, task->rows),
+    const int64_t group = qn_cpu_row_group(task);
+    return (qn_head_cut){.rows = clip(piece / runs * group, group, task->rows),
                          .tiles = clip(piece % runs * per, per, tiles_of(w)),
                          .run = piece % runs};
 }
@@ -179,8 +198,9 @@ int64_t qn_cpu_expert_rows(int64_t n_experts, int64_t choices) {
 static shape grouped_shape(const qn_task *task) {
     const qn_packed *w = task->in[1].packed;
     const int64_t choices = task->in[2].width;
-    return (shape){tiles_of(w), w->tile_bytes * choices, w->n_in,
-                   qn_cpu_expert_rows(w->n_matrices, choices), is_float(w)};
+    return (shape){tiles_of(w), w->tile_bytes * choices,
+                   w->n_in,     qn_cpu_expert_rows(w->n_matrices, choices),
+                   is_float(w), false};
 }
 
 int64_t qn_cpu_pieces_grouped(const qn_task *task, int64_t rows, int64_t cached) {
@@ -195,7 +215,7 @@ qn_tile_cut qn_cpu_cut_grouped(const qn_task *task, int64_t piece) {
 // As for dense rows, for every choice of every row; and what sorts them by expert.
 static int64_t grouped_scratch(int64_t n_experts, int64_t choices) {
     const int64_t n = qn_cpu_expert_rows(n_experts, choices) * choices;
-    return scratch_bytes(n, 2) + qn_round_up((n_experts + 1 + n) * (int64_t)sizeof(int32_t), 64);
+    return scratch_bytes(n, 1, 2) + qn_round_up((n_experts + 1 + n) * (int64_t)sizeof(int32_t), 64);
 }
 
 int64_t qn_cpu_scratch_grouped(const qn_task *task, int64_t rows) {

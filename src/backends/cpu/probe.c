@@ -13,6 +13,9 @@ PROBES(avx2)
 PROBES(avxvnni)
 PROBES(avx512)
 qn_probe_peak_fn qn_cpu_probe_int8_avx2, qn_cpu_probe_int8_avxvnni, qn_cpu_probe_int8_avx512;
+#if defined(QN_HAS_AMX)
+qn_probe_peak_fn qn_cpu_probe_int8_amx;
+#endif
 #elif defined(__aarch64__)
 PROBES(neon)
 PROBES(dotprod)
@@ -26,15 +29,20 @@ qn_probe_peak_fn qn_cpu_probe_int8_neon, qn_cpu_probe_int8_dotprod, qn_cpu_probe
      .read = qn_cpu_probe_read_##level_name,                                                       \
      .int8 = (int8_probe),                                                                         \
      .f32 = qn_cpu_probe_f32_##level_name},
-static const qn_probes probes[] = {ROW(portable, NULL)
+static const qn_probes probes[] = {
+    ROW(portable, NULL)
 #if defined(__x86_64__)
-                                       ROW(avx2, qn_cpu_probe_int8_avx2)
-                                           ROW(avxvnni, qn_cpu_probe_int8_avxvnni)
-                                               ROW(avx512, qn_cpu_probe_int8_avx512)
+        ROW(avx2, qn_cpu_probe_int8_avx2) ROW(avxvnni, qn_cpu_probe_int8_avxvnni)
+            ROW(avx512, qn_cpu_probe_int8_avx512)
+#if defined(QN_HAS_AMX)
+                {.level = "amx",
+                 .read = qn_cpu_probe_read_avx512,
+                 .int8 = qn_cpu_probe_int8_amx,
+                 .f32 = qn_cpu_probe_f32_avx512},
+#endif
 #elif defined(__aarch64__)
-                                       ROW(neon, qn_cpu_probe_int8_neon)
-                                           ROW(dotprod, qn_cpu_probe_int8_dotprod)
-                                               ROW(i8mm, qn_cpu_probe_int8_i8mm)
+        ROW(neon, qn_cpu_probe_int8_neon) ROW(dotprod, qn_cpu_probe_int8_dotprod)
+            ROW(i8mm, qn_cpu_probe_int8_i8mm)
 #endif
 };
 

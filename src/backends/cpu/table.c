@@ -37,9 +37,10 @@ static qn_word weight_layout(qn_op op, int input) {
      .pieces = qn_cpu_pieces_##pieces_rule,                                                        \
      .scratch = qn_cpu_scratch_##scratch_rule,                                                     \
      .run = qn_cpu_##kernel##_##level},
-#define LEVEL(level)                                                                               \
+#define LEVEL(level, unit)                                                                         \
     {.name = #level,                                                                               \
      .kernels = kernels_##level,                                                                   \
+     .has_unit = (unit),                                                                           \
      .backend = {.name = "cpu:" #level,                                                            \
                  .kernels = names,                                                                 \
                  .n_kernels = N_KERNELS,                                                           \
@@ -84,6 +85,31 @@ static const qn_kernel kernels_avx512[] = {
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
+#if defined(QN_HAS_AMX)
+// What multiplies many rows is compiled for the matrix unit; the other kernels of its level are those
+// of AVX-512.
+#define OWN_matmul          , amx
+#define OWN_project         , amx
+#define OWN_gated           , amx
+#define OWN_head_logits     , amx
+#define OWN_grouped         , amx
+#define OWN_experts_up      , amx
+#define OWN_experts_down    , amx
+#define SECOND(a, b, ...)   b
+#define LEVEL_OF(own)       SECOND(own, avx512, )
+#define RUN_OF(name, level) qn_cpu_##name##_##level
+#define DECLARE(name, level)                                                                       \
+    void RUN_OF(name, level)(const qn_task *task, int64_t piece, void *scratch_bytes);
+#define ROW_OF(name, pieces, scratch, level) ROW(name, pieces, scratch, level)
+#define KERNEL(name, pieces, scratch)        DECLARE(name, LEVEL_OF(OWN_##name))
+#include "backends/cpu/kernels.def"
+#undef KERNEL
+static const qn_kernel kernels_amx[] = {
+#define KERNEL(name, pieces, scratch) ROW_OF(name, pieces, scratch, LEVEL_OF(OWN_##name))
+#include "backends/cpu/kernels.def"
+#undef KERNEL
+};
+#endif
 #elif defined(__aarch64__)
 #define KERNEL(name, pieces, scratch)                                                              \
     void qn_cpu_##name##_neon(const qn_task *task, int64_t piece, void *scratch_bytes);            \
@@ -108,11 +134,16 @@ static const qn_kernel kernels_i8mm[] = {
 };
 #endif
 
-static const qn_cpu_level levels[] = {LEVEL(portable)
+static const qn_cpu_level levels[] = {LEVEL(portable, false)
 #if defined(__x86_64__)
-                                          LEVEL(avx2) LEVEL(avxvnni) LEVEL(avx512)
+                                          LEVEL(avx2, false) LEVEL(avxvnni, false)
+                                              LEVEL(avx512, false)
+#if defined(QN_HAS_AMX)
+                                                  LEVEL(amx, true)
+#endif
 #elif defined(__aarch64__)
-                                          LEVEL(neon) LEVEL(dotprod) LEVEL(i8mm)
+                                          LEVEL(neon, false) LEVEL(dotprod, false)
+                                              LEVEL(i8mm, false)
 #endif
 };
 

@@ -7,16 +7,17 @@
 
 // What a thread lends (qn_cpu_scratch_tiles).
 typedef struct work {
-    tile_block *blocks;                         // (QN_PANEL_TILES)
-    float (*sums)[QN_PANEL], (*more)[QN_PANEL]; // (QN_ROW_GROUP + QN_SPARE_ROWS)
-    const void **rows;                          // addresses, as many
+    panel_room *room;
+    float (*sums)[QN_PANEL], (*more)[QN_PANEL]; // (panels, panel_rows)
+    const void **rows;                          // (panel_rows) addresses
+    int64_t panel_rows;                         // rows of a group, and QN_SPARE_ROWS
 } work;
 
-static inline work lay_out(void *scratch) {
-    work w = {.blocks = scratch};
-    w.sums = (float(*)[QN_PANEL])(w.blocks + QN_PANEL_TILES);
-    w.more = w.sums + QN_ROW_GROUP + QN_SPARE_ROWS;
-    w.rows = (const void **)(w.more + QN_ROW_GROUP + QN_SPARE_ROWS);
+static inline work lay_out(void *scratch, const qn_task *task) {
+    work w = {.room = scratch, .panel_rows = qn_cpu_row_group(task) + QN_SPARE_ROWS};
+    w.sums = (float(*)[QN_PANEL])(w.room + 1);
+    w.more = w.sums + qn_cpu_panels(task) * w.panel_rows;
+    w.rows = (const void **)(w.more + qn_cpu_panels(task) * w.panel_rows);
     return w;
 }
 

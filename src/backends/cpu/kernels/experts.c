@@ -12,15 +12,15 @@ enum { X_ROWS, SCORES, GATE, UP, DOWN };
 
 // What a thread lends (qn_cpu_scratch_experts), for some rows of one expert.
 typedef struct work {
-    tile_block *blocks;                         // (QN_PANEL_TILES)
+    panel_room *room;
     float (*sums)[QN_PANEL], (*more)[QN_PANEL]; // (QN_EXPERT_ROWS + QN_SPARE_ROWS)
     const void **rows;                          // (QN_EXPERT_ROWS + QN_SPARE_ROWS) addresses
 } work;
 
 static work lay_out(void *scratch) {
     const int64_t n = QN_EXPERT_ROWS + QN_SPARE_ROWS;
-    work w = {.blocks = scratch};
-    w.sums = (float(*)[QN_PANEL])(w.blocks + QN_PANEL_TILES);
+    work w = {.room = scratch};
+    w.sums = (float(*)[QN_PANEL])(w.room + 1);
     w.more = w.sums + n;
     w.rows = (const void **)(w.more + n);
     return w;
@@ -83,7 +83,7 @@ static void expert_sums(float (*sums)[QN_PANEL], const work *w, const part *p,
                          .rows = w->rows,
                          .n_rows = p->n,
                          .form = form};
-    panel_sums(&all, w->blocks);
+    panel_sums(&all, w->room);
 }
 
 // Stores sums as (T, N, W).

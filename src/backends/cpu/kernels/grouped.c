@@ -6,7 +6,7 @@
 // What a thread lends (grouped_scratch in pieces_tiles.c), for n = rows * choices entries. Entry i
 // is choice i % choices of row i / choices of the group.
 typedef struct work {
-    tile_block *blocks;                         // (QN_PANEL_TILES)
+    panel_room *room;
     float (*sums)[QN_PANEL], (*more)[QN_PANEL]; // (n + QN_SPARE_ROWS), sorted by expert
     const void **rows;                          // (n + QN_SPARE_ROWS) addresses, sorted by expert
     const void **some;                          // (n + QN_SPARE_ROWS) those of one expert
@@ -16,8 +16,8 @@ typedef struct work {
 
 static work lay_out(void *scratch, int64_t n_experts, int64_t choices) {
     const int64_t n = qn_cpu_expert_rows(n_experts, choices) * choices;
-    work w = {.blocks = scratch};
-    w.sums = (float(*)[QN_PANEL])(w.blocks + QN_PANEL_TILES);
+    work w = {.room = scratch};
+    w.sums = (float(*)[QN_PANEL])(w.room + 1);
     w.more = w.sums + n + QN_SPARE_ROWS;
     w.rows = (const void **)(w.more + n + QN_SPARE_ROWS);
     w.some = w.rows + n + QN_SPARE_ROWS;
@@ -86,7 +86,7 @@ static void expert_sums(float (*sums)[QN_PANEL], const work *w, const choices *c
                            .form = c->x->form};
         if (!p.n_rows) continue;
         memcpy(w->some, w->rows + first, (size_t)p.n_rows * sizeof *w->some);
-        panel_sums(&p, w->blocks);
+        panel_sums(&p, w->room);
     }
 }
 

@@ -102,11 +102,28 @@ static void cap_logits(float *logits, int64_t n, float cap) {
     for (int64_t i = 0; i < n; i++) logits[i] = cap * math_tanh(logits[i] / cap);
 }
 
+// The n logits from id `at` on of all rows: into the lists, and to the rows that are wanted.
+static void take_logits(const qn_task *task, const qn_head_cut *cut, float (*sums)[QN_PANEL],
+                        int64_t at, int64_t n, int64_t max) {
+    for (int64_t r = cut->rows.first; r < cut->rows.end; r++) {
+        float *logits = sums[r - cut->rows.first];
+        const list l = run_list(task, r, cut->run);
+        if (task->attrs->cap > 0) cap_logits(logits, n, task->attrs->cap);
+        if (at + n <= max)
+            add_logits(&l, logits, n, at);
+        else
+            add_some(&l, logits, n, at, max);
+        if (is_full(task, r))
+            memcpy((float *)row_of(&task->out[0], r) + at, logits, (size_t)n * sizeof *logits);
+    }
+}
+
 // x (R, I), w (O, I) -> out[0] (R, O) where it is wanted, and what the run found.
 void QN_FN(head_logits)(const qn_task *task, int64_t piece, void *scratch) {
     const qn_head_cut cut = qn_cpu_cut_head(task, piece);
-    const work room = lay_out(scratch);
+    const work room = lay_out(scratch, task);
     product p = {.sums = room.sums,
+                 .panel_rows = room.panel_rows,
                  .w = task->in[1].packed,
                  .rows = room.rows,
                  .n_rows = cut.rows.end - cut.rows.first,
@@ -121,21 +138,13 @@ void QN_FN(head_logits)(const qn_task *task, int64_t piece, void *scratch) {
         clear(&l, l.top);
     }
     for (p.tile = cut.tiles.first; p.tile < cut.tiles.end; p.tile += p.n_tiles) {
-        const int64_t at = p.tile * QN_TILE;
-        if (at >= computed) break;
-        p.n_tiles = qn_min(cut.tiles.end - p.tile, QN_PANEL_TILES);
-        const int64_t n = qn_min(qn_min(p.w->n_out, computed) - at, p.n_tiles * QN_TILE);
-        panel_sums(&p, room.blocks);
-        for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
-            float *logits = room.sums[r - cut.rows.first];
-            const list l = run_list(task, r, cut.run);
-            if (task->attrs->cap > 0) cap_logits(logits, n, task->attrs->cap);
-            if (at + n <= max)
-                add_logits(&l, logits, n, at);
-            else
-                add_some(&l, logits, n, at, max);
-            if (is_full(task, r))
-                memcpy((float *)row_of(&task->out[0], r) + at, logits, (size_t)n * sizeof *logits);
+        if (p.tile * QN_TILE >= computed) break;
+        p.n_tiles = qn_min(cut.tiles.end - p.tile, tiles_at_once(&p));
+        panel_sums(&p, room.room);
+        for (int64_t t = 0; t < p.n_tiles; t += QN_PANEL_TILES) {
+            const int64_t at = (p.tile + t) * QN_TILE;
+            const int64_t n = qn_min(outputs_of_panel(&p, t), computed - at);
+            if (n > 0) take_logits(task, &cut, panel_of(&p, t), at, n, max);
         }
     }
 }

@@ -44,6 +44,13 @@ enum { QN_SPLITS_WORDS = 1 };
 enum { QN_SPLITS_WORDS = 0 };
 #endif
 
+// Many rows are multiplied by the matrix unit (amx_products.c).
+#if defined(__AMX_INT8__)
+enum { QN_HAS_TILES = 1 };
+#else
+enum { QN_HAS_TILES = 0 };
+#endif
+
 #define QN_INLINE static inline __attribute__((always_inline))
 
 typedef float f32v __attribute__((vector_size(4 * QN_LANES)));

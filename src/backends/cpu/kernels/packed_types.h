@@ -130,8 +130,9 @@ QN_INLINE i16v odd_bytes(u16v q, int zero) {
     return (QN_BYTE_ZERO ? (i16v)(q >> 8) : (i16v)q >> 8) - (int16_t)zero;
 }
 
-// Codes below 128 less `zero`, as signed bytes; none borrows from its neighbour.
+// Codes less `zero`, as signed bytes. Codes below 128: none borrows from its neighbour.
 QN_INLINE u16v take_from_bytes(u16v q, int zero) {
+    if (zero == 128) return q ^ 0x8080;
     return ((q | 0x8080) - (uint16_t)(zero * 0x0101)) ^ 0x8080;
 }
 

@@ -23,6 +23,8 @@ enum {
 //   coded     scale[g] * (c - zero) + shift[g]       zero is that of the type, or 0 where the
 //                                                    level's codes are signed (QN_BYTE_ZERO)
 //   split     scale[0] * (by[g] * c) + shift[0] * mins[g]
+//   digits    scale[0] * (64 * digits[0] + digits[1] - base) + shift[0] * mins[g], for a matrix unit:
+//             rows as those of c; digits[2] is the sum of both; base is that of the type
 //   plain     f[k]
 typedef struct tile_block {
     union {
@@ -31,6 +33,7 @@ typedef struct tile_block {
             uint8_t c[QN_BLOCK / 4][4 * QN_TILE];
             int32_t by[QN_GROUPS][QN_TILE];
         };
+        uint8_t digits[3][QN_BLOCK / 4][4 * QN_TILE];
         float f[QN_BLOCK][QN_TILE];
     };
     int16_t mins[QN_GROUPS / 2][2 * QN_TILE]; // of groups 2 i and 2 i + 1 of 16 values
@@ -38,6 +41,28 @@ typedef struct tile_block {
     float shift[QN_GROUPS][QN_TILE];
 } tile_block;
 
+// A matrix unit multiplies so fast that unpacked tiles must serve more rows, and rows that were taken
+// apart more tiles: of 256 rows and 12 tiles the one costs an eighth of the products, the other a
+// tenth (docs/speed.md).
+enum { QN_UNIT_ROWS = 256, QN_UNIT_PANELS = 4, QN_UNIT_SUMS = 8 };
+
+// Its room: a block of each row as digits or bytes, and sums of products of 16 rows with two tiles,
+// twice.
+typedef struct unit_room {
+    tile_block blocks[2];
+    int32_t sums[2][QN_UNIT_SUMS][QN_TILE][QN_TILE];
+    float values[QN_TILE][QN_TILE];
+    int32_t below[QN_UNIT_ROWS]; // base times the sum of a row's block
+    int8_t rows[QN_UNIT_ROWS / 16][3 * 16 * QN_BLOCK];
+} unit_room;
+
+// What many rows of any level need for what is unpacked.
+typedef union panel_room {
+    tile_block blocks[QN_PANEL_TILES];
+    unit_room unit;
+} panel_room;
+
 _Static_assert(sizeof(tile_block) % 64 == 0, "tiles lie side by side");
+_Static_assert(sizeof(panel_room) % 64 == 0, "rooms end at lines of the cache");
 
 #endif

@@ -140,11 +140,18 @@ static void plain_bf16(const panel *a) { add_plain(a, QN_TYPE_BF16); }
 
 typedef void add_fn(const panel *a);
 
+static add_fn *find_plain(const panel *a) {
+    return a->float_type == QN_TYPE_F16    ? plain_f16
+           : a->float_type == QN_TYPE_BF16 ? plain_bf16
+                                           : plain_f32;
+}
+
 static add_fn *find_core(block_form form, const panel *a) {
     static add_fn *const coded[2][2] = {{coded_32, coded_32_shift}, {coded_16, coded_16_shift}};
     static add_fn *const fine[2][2] = {{fine_32, fine_32_shift}, {fine_16, fine_16_shift}};
     static add_fn *const split[2][2] = {{split_32, split_32_shift}, {split_16, split_16_shift}};
     const source *s = a->source;
+    if (QN_HAS_TILES) return find_plain(a);
     if (QN_SPLITS_WORDS && form == BLOCK_SPLIT) return split[s->group == 16][s->has_shift];
     if (QN_SPLITS_WORDS && form == BLOCK_CODED && a->p->form == QN_WORD_i12_256)
         return s->has_shift ? grouped_shift : grouped;
@@ -155,9 +162,7 @@ static add_fn *find_core(block_form form, const panel *a) {
     if (form == BLOCK_CODED)
         return QN_LANES < 16 && s->zero >= 128 ? coded_32_wide
                                                : coded[s->group == 16][s->has_shift];
-    return a->float_type == QN_TYPE_F16    ? plain_f16
-           : a->float_type == QN_TYPE_BF16 ? plain_bf16
-                                           : plain_f32;
+    return find_plain(a);
 }
 
 // Adds block b of the panel's tiles to all sums.
@@ -170,11 +175,16 @@ static void add_block(const panel *a, add_fn *add) {
     for (; part.first < a->p->n_tiles * QN_TILE; part.first += VECTORS * QN_LANES) add(&part);
 }
 
-void panel_sums(const product *p, tile_block *blocks) {
+void panel_sums(const product *p, panel_room *room) {
     const qn_type_info *info = qn_type_get(p->w->type);
     const int64_t block_bytes = QN_TILE * (QN_BLOCK / info->block * info->bytes);
     const block_form form = find_form(p->w->type, p->form);
     if (form != BLOCK_PLAIN && few_sums(p)) return;
+    if (QN_HAS_TILES && form != BLOCK_PLAIN) {
+        unit_sums(p, &room->unit, form);
+        return;
+    }
+    tile_block *blocks = room->blocks;
     panel a = {.p = p, .blocks = blocks, .float_type = p->w->type};
     a.source = find_source(p->w->type);
     const bool is_direct = form == BLOCK_PLAIN && !a.source;

@@ -1,4 +1,5 @@
 // Unpacking: one block of a tile, in the form that many rows share.
+#include "backends/cpu/kernels/amx_digits.h"
 #include "backends/cpu/kernels/packed_types.h"
 #include "backends/cpu/kernels/tile_products.h"
 
@@ -25,7 +26,7 @@ QN_INLINE void put_numbers(tile_block *to, const uint8_t *run, int r, const i32v
 QN_INLINE void put_codes(tile_block *to, const uint8_t *run, int r, int o, const source *s) {
     for (int i = 0; i < RUN_ROWS; i++) {
         u16v q = code_row(run + s->run_header + 4 * o, i, s);
-        if (!QN_BYTE_ZERO && s->zero) q = take_from_bytes(q, s->zero);
+        if ((!QN_BYTE_ZERO || QN_HAS_TILES) && s->zero) q = take_from_bytes(q, s->zero);
         store_u16(to->c[RUN_ROWS * r + i] + 4 * o, q);
     }
 }
@@ -42,15 +43,18 @@ QN_INLINE void unpack_scaled(tile_block *to, const uint8_t *from, block_form for
     i32v scales[QN_GROUPS], mins[QN_GROUPS];
     const f32v d = float_scale(from, o, s), dmin = s->has_shift ? float_shift(from, o) : d;
     read_scales(scales, mins, from, o, s);
-    if (form == BLOCK_FOLDED || form == BLOCK_SPLIT) {
+    if (form == BLOCK_FOLDED || form == BLOCK_SPLIT || form == BLOCK_DIGITS) {
         store_f32(to->scale[0] + o, d);
         if (s->has_shift) {
             store_f32(to->shift[0] + o, -dmin);
             put_mins(to, mins, o, s);
         }
         for (int r = 0; r < RUNS; r++) {
-            if (form == BLOCK_FOLDED)
-                put_numbers(to, run_at(from, r, s), r, scales, o, s);
+            if (form == BLOCK_FOLDED) put_numbers(to, run_at(from, r, s), r, scales, o, s);
+#if defined(__AMX_INT8__)
+            else if (form == BLOCK_DIGITS)
+                put_digits(to, run_at(from, r, s), r, scales, s);
+#endif
             else
                 put_codes(to, run_at(from, r, s), r, o, s);
         }
@@ -89,6 +93,8 @@ QN_INLINE void unpack_simple(tile_block *to, const uint8_t *from, int n_values, 
         (void)n_values;                                                                            \
         if (form == BLOCK_FOLDED)                                                                  \
             unpack_scaled(to, from, BLOCK_FOLDED, o, &source_##name);                              \
+        else if (QN_HAS_TILES && form == BLOCK_DIGITS)                                             \
+            unpack_scaled(to, from, BLOCK_DIGITS, o, &source_##name);                              \
         else if (QN_SPLITS_WORDS && form == BLOCK_SPLIT)                                           \
             unpack_scaled(to, from, BLOCK_SPLIT, o, &source_##name);                               \
         else if (form == BLOCK_CODED)                                                              \
@@ -145,6 +151,7 @@ block_form find_form(qn_type type, qn_word x_form) {
     const source *s = unpackers[type].source;
     if (!s || x_form == QN_WORD_f32) return BLOCK_PLAIN;
     if (x_form == QN_WORD_i8_32) return BLOCK_CODED;
+    if (QN_HAS_TILES) return x_form == QN_WORD_i12_256 && is_scaled(s) ? BLOCK_DIGITS : BLOCK_CODED;
     if (x_form != QN_WORD_i12_256) return BLOCK_GROUPED;
     if (QN_SPLITS_WORDS) return is_scaled(s) ? BLOCK_SPLIT : BLOCK_CODED;
     return is_scaled(s) ? BLOCK_FOLDED : BLOCK_GROUPED;
