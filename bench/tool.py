@@ -23,7 +23,7 @@ def find_quern(given):
     path = pathlib.Path(given) if given else HERE.parent / "build" / "quern"
     if not path.is_file():
         fail(f"{path} is not there: build it, or name another with --quern")
-    return str(path)
+    return str(path.resolve())  # a bare name would be looked for in PATH
 
 
 def run(command):

@@ -226,6 +226,12 @@ class Scripts(unittest.TestCase):
         self.assertIn("| 8 sequences | quern exact |", done.stdout)
         xml.etree.ElementTree.parse(self.path("bars.svg"))
 
+    def test_a_bare_name_is_a_file_here(self):
+        os.symlink(FAKE, self.path("quern"))
+        words = [sys.executable, "-B", str(BENCH / "compare"), self.model, "--quern", "quern", "--peer", FAKE, "--rounds", "1"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=self.folder.name)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_error_of_logits(self):
         self.assertEqual(tool.relative_error([[1.0, 2.0, 6.0]], [[0.0, 1.0, 5.0]]), 0)  # log-probabilities: shifted
         self.assertAlmostEqual(tool.relative_error([[-2.0, 2.0]], [[-1.0, 1.0]]), 1)
