@@ -183,7 +183,7 @@ static void workers_handle_no_signals(void **state) {
     sigemptyset(&m.blocked);
     pthread_sigmask(SIG_BLOCK, NULL, &before);
     assert_int_equal(pthread_barrier_init(&m.both, NULL, 2), 0);
-    ASSERT_OK(qn_pool_create(&pool, 2, &err));
+    ASSERT_OK(qn_pool_open(&pool, &(qn_pool_opts){.n_threads = 2, .n_cpus = 2}, &err));
     qn_pool_run(pool, 2, look_at_mask, &m);
     qn_pool_destroy(pool);
     pthread_barrier_destroy(&m.both);

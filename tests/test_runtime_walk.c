@@ -91,7 +91,8 @@ static void each_piece_runs_once_and_in_order(void **state) {
     qn_err err;
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         qn_pool *pool;
-        ASSERT_OK(qn_pool_create(&pool, threads[t], &err));
+        const qn_pool_opts opts = {.n_threads = threads[t], .n_cpus = threads[t]};
+        ASSERT_OK(qn_pool_open(&pool, &opts, &err));
         world_open(&w, threads[t], t % 2);
         for (int round = 0; round < ROUNDS; round++) {
             const int64_t began = qn_clock();
@@ -117,7 +118,7 @@ static void walks_need_no_pool(void **state) {
     static world w[4];
     qn_err err;
     qn_pool *pool;
-    ASSERT_OK(qn_pool_create(&pool, 3, &err));
+    ASSERT_OK(qn_pool_open(&pool, &(qn_pool_opts){.n_threads = 3, .n_cpus = 3}, &err));
     for (int i = 0; i < 4; i++) {
         world_open(&w[i], 3, false);
         w[i].tasks[0].in[1].data = pool;

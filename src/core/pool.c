@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -16,7 +17,10 @@ enum {
     // Waits inside a step are shorter than a piece, about 10 us, and waking a sleeper costs some
     // microseconds: two pieces long. Other values were not measured.
     SPIN_NS = 20000,
-    SPINS_PER_LOOK = 32 // so that reading the clock is a small part of the wait
+    SPINS_PER_LOOK = 32, // so that reading the clock is a small part of the wait
+    // A thread that is woken wakes others in turn, so that one of 64 pays for a few only. Not tuned.
+    WAKE_EACH = 2,
+    LINE = 64 // bytes of a cache line
 };
 
 int64_t qn_clock(void) {
@@ -66,71 +70,139 @@ static void sleep_until(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
     pthread_mutex_unlock(&gate->lock);
 }
 
-void qn_gate_wait(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
-    if (is_true(arg)) return;
+bool qn_wait_briefly(qn_gate_fn *is_true, void *arg) {
+    if (is_true(arg)) return true;
     const int64_t began = qn_clock();
     do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
-            if (is_true(arg)) return;
+            if (is_true(arg)) return true;
             qn_thread_pause();
         }
     } while (qn_clock() - began < SPIN_NS);
-    sleep_until(gate, is_true, arg);
+    return false;
+}
+
+void qn_gate_wait(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
+    if (!qn_wait_briefly(is_true, arg)) sleep_until(gate, is_true, arg);
 }
 
 // --- the pool ------------------------------------------------------------------------------------
 
+enum { IS_OPEN = 1 << 30 }; // of `inside`
+
+typedef struct worker {
+    qn_pool *pool;
+    pthread_t thread;
+    int index; // from 1 on; 0 is the caller of a job
+} worker;
+
 struct qn_pool {
-    pthread_mutex_t lock;
-    pthread_cond_t work, idle; // "a job came or the end", "the last worker left the job"
-    pthread_t threads[MAX_THREADS];
-    int n_workers;       // threads besides the caller's
-    int n_inside;        // workers that may still touch the job; under lock
-    _Atomic int64_t job; // number of the current job; written under lock
-    bool is_ending;      // under lock
-    qn_pool_fn *fn;
+    int n_workers; // threads besides the caller's
+    int n_awake;   // of them and the caller: most that are woken
+    qn_pool_join_fn *fn;
     void *arg;
-    int64_t n_pieces;
-    _Atomic int64_t next; // relaxed: the lock orders the job itself
-    atomic_flag is_busy;  // acquired by the thread whose job runs, released when it is done
+    sem_t tickets;       // one for each sleeper that was woken
+    sem_t last;          // the last worker left a job that is closed
+    atomic_flag is_busy; // acquired by the thread whose job runs, released when it is done
+    _Atomic bool is_ending;
+    char apart[LINE];
+    // Workers that may touch the job, and IS_OPEN: others may still come. The job's fields are
+    // written before it is opened, and not before it is closed and left.
+    _Atomic int32_t inside;
+    char apart_too[LINE];
+    _Atomic uint32_t bell; // changes when there is a new job, or the end
+    // Workers that are asleep or about to be. Whoever wakes one takes it off, and gives a ticket.
+    _Atomic int32_t sleepers;
+    char apart_again[LINE];
+    worker workers[MAX_THREADS];
 };
 
-static void take_pieces(qn_pool *pool) {
-    for (;;) {
-        const int64_t piece = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (piece >= pool->n_pieces) return;
-        pool->fn(pool->arg, piece);
+static bool enter(qn_pool *pool) {
+    int32_t inside = atomic_load(&pool->inside);
+    while (inside & IS_OPEN) {
+        if (atomic_compare_exchange_weak(&pool->inside, &inside, inside + 1)) return true;
     }
+    return false;
 }
 
-static void wait_briefly(const qn_pool *pool, int64_t seen) {
-    const int64_t began = qn_clock();
-    do {
-        for (int i = 0; i < SPINS_PER_LOOK; i++) qn_thread_pause();
-        if (atomic_load_explicit(&pool->job, memory_order_relaxed) != seen) return;
-    } while (qn_clock() - began < SPIN_NS);
+static void leave(qn_pool *pool) {
+    if (atomic_fetch_sub(&pool->inside, 1) == 1) sem_post(&pool->last);
+}
+
+static bool take_sleeper(qn_pool *pool) {
+    int32_t n = atomic_load(&pool->sleepers);
+    while (n > 0) {
+        if (atomic_compare_exchange_weak(&pool->sleepers, &n, n - 1)) return true;
+    }
+    return false;
+}
+
+typedef struct look {
+    qn_pool *pool;
+    uint32_t seen; // the bell
+} look;
+
+static bool has_rung(void *arg) {
+    const look *l = arg;
+    return atomic_load(&l->pool->bell) != l->seen;
+}
+
+// Sequentially consistent with the bell: either this worker hears it, or who rings sees a sleeper.
+// Sleepers are all alike: one that takes itself off may leave its ticket to another.
+static void sleep_through(look *l) {
+    atomic_fetch_add(&l->pool->sleepers, 1);
+    if (has_rung(l) && take_sleeper(l->pool)) return;
+    while (sem_wait(&l->pool->tickets) != 0) continue; // interrupted
 }
 
 static void *worker_main(void *arg) {
-    qn_pool *pool = arg;
-    int64_t seen = 0;
-    pthread_mutex_lock(&pool->lock);
+    const worker *self = arg;
+    qn_pool *pool = self->pool;
     for (;;) {
-        if (pool->job == seen && !pool->is_ending) { // the next job often comes at once
-            pthread_mutex_unlock(&pool->lock);
-            wait_briefly(pool, seen);
-            pthread_mutex_lock(&pool->lock);
+        look l = {pool, atomic_load(&pool->bell)};
+        bool is_tired = false;
+        if (atomic_load(&pool->is_ending)) return NULL;
+        if (enter(pool)) {
+            is_tired = !pool->fn(pool->arg, pool, self->index);
+            leave(pool);
         }
-        while (!pool->is_ending && pool->job == seen) pthread_cond_wait(&pool->work, &pool->lock);
-        if (pool->is_ending) break;
-        seen = pool->job;
-        pthread_mutex_unlock(&pool->lock);
-        take_pieces(pool);
-        pthread_mutex_lock(&pool->lock);
-        if (--pool->n_inside == 0) pthread_cond_signal(&pool->idle);
+        // the next job often comes at once
+        if (is_tired || !qn_wait_briefly(has_rung, &l)) sleep_through(&l);
     }
-    pthread_mutex_unlock(&pool->lock);
-    return NULL;
+}
+
+void qn_pool_call(qn_pool *pool, int64_t wanted) {
+    const int64_t max = pool ? qn_min(wanted, pool->n_awake) : 0;
+    for (int i = 0; i < WAKE_EACH; i++) {
+        if (1 + qn_pool_awake_workers(pool) >= max || !take_sleeper(pool)) return;
+        sem_post(&pool->tickets);
+    }
+}
+
+int qn_pool_awake_workers(const qn_pool *pool) {
+    return pool ? pool->n_workers - atomic_load(&pool->sleepers) : 0;
+}
+
+// Waits until no worker is left inside.
+static void close_job(qn_pool *pool) {
+    if (atomic_fetch_and(&pool->inside, ~IS_OPEN) == IS_OPEN) return;
+    while (sem_wait(&pool->last) != 0) continue;
+}
+
+void qn_pool_join(qn_pool *pool, int64_t wanted, qn_pool_join_fn *fn, void *arg) {
+    if (!pool || pool->n_workers == 0 || wanted < 2 ||
+        atomic_flag_test_and_set_explicit(&pool->is_busy, memory_order_acquire)) {
+        (void)fn(arg, NULL, 0);
+        return;
+    }
+    pool->fn = fn;
+    pool->arg = arg;
+    atomic_store(&pool->inside, IS_OPEN);
+    atomic_fetch_add(&pool->bell, 1);
+    qn_pool_call(pool, wanted);
+    (void)fn(arg, pool, 0);
+    close_job(pool);
+    atomic_flag_clear_explicit(&pool->is_busy, memory_order_release);
 }
 
 int qn_pool_default_threads(void) {
@@ -141,61 +213,77 @@ int qn_pool_default_threads(void) {
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
 }
 
-qn_status qn_pool_create(qn_pool **out, int n_threads, qn_err *err) {
-    if (n_threads == 0) n_threads = qn_pool_default_threads();
+static qn_status start_workers(qn_pool *pool, int n_threads, qn_err *err) {
+    for (int i = 0; i < n_threads - 1; i++) {
+        worker *w = &pool->workers[i];
+        *w = (worker){.pool = pool, .index = i + 1};
+        if (!qn_thread_start(&w->thread, worker_main, w))
+            return QN_FAIL(err, MEMORY, "cannot start thread %d of %d: out of memory or of threads",
+                           i + 2, n_threads);
+        pool->n_workers++;
+    }
+    return QN_OK;
+}
+
+qn_status qn_pool_open(qn_pool **out, const qn_pool_opts *opts, qn_err *err) {
+    const int cpus = opts->n_cpus ? opts->n_cpus : qn_pool_default_threads();
+    const int n_threads = opts->n_threads ? opts->n_threads : cpus;
     if (n_threads < 0 || n_threads > MAX_THREADS)
         return QN_FAIL(err, ARGUMENT, "threads: %d, want 1 to %d", n_threads, MAX_THREADS);
     qn_pool *pool = qn_alloc(1, sizeof *pool);
     if (!pool) return QN_NOMEM(err, "thread pool");
+    pool->n_awake = (int)qn_min(n_threads, cpus);
     atomic_flag_clear(&pool->is_busy);
-    pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->work, NULL);
-    pthread_cond_init(&pool->idle, NULL);
-    for (int i = 0; i < n_threads - 1; i++) {
-        if (!qn_thread_start(&pool->threads[i], worker_main, pool)) {
-            qn_pool_destroy(pool);
-            return QN_FAIL(err, MEMORY, "cannot start thread %d of %d: out of memory or of threads",
-                           i + 2, n_threads);
-        }
-        pool->n_workers++;
-    }
-    *out = pool;
-    return QN_OK;
+    sem_init(&pool->tickets, 0, 0);
+    sem_init(&pool->last, 0, 0);
+    const qn_status status = start_workers(pool, n_threads, err);
+    if (status)
+        qn_pool_destroy(pool);
+    else
+        *out = pool;
+    return status;
+}
+
+qn_status qn_pool_create(qn_pool **out, int n_threads, qn_err *err) {
+    return qn_pool_open(out, &(qn_pool_opts){.n_threads = n_threads}, err);
 }
 
 void qn_pool_destroy(qn_pool *pool) {
     if (!pool) return;
-    pthread_mutex_lock(&pool->lock);
-    pool->is_ending = true;
-    pthread_cond_broadcast(&pool->work);
-    pthread_mutex_unlock(&pool->lock);
-    for (int i = 0; i < pool->n_workers; i++) pthread_join(pool->threads[i], NULL);
-    pthread_cond_destroy(&pool->idle);
-    pthread_cond_destroy(&pool->work);
-    pthread_mutex_destroy(&pool->lock);
+    atomic_store(&pool->is_ending, true);
+    atomic_fetch_add(&pool->bell, 1);
+    while (take_sleeper(pool)) sem_post(&pool->tickets);
+    for (int i = 0; i < pool->n_workers; i++) pthread_join(pool->workers[i].thread, NULL);
+    sem_destroy(&pool->tickets);
+    sem_destroy(&pool->last);
     qn_free(pool);
 }
 
 int qn_pool_threads(const qn_pool *pool) { return pool ? pool->n_workers + 1 : 1; }
+int qn_pool_awake(const qn_pool *pool) { return pool ? pool->n_awake : 1; }
+
+// --- numbered pieces -----------------------------------------------------------------------------
+
+typedef struct pieces_job {
+    qn_pool_fn *fn;
+    void *arg;
+    int64_t n;
+    _Atomic int64_t next; // relaxed: the pool orders the job itself
+} pieces_job;
+
+static bool take_pieces(void *arg, qn_pool *helpers, int index) {
+    pieces_job *job = arg;
+    bool has_called = index == 0;
+    for (;;) {
+        const int64_t piece = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (piece >= job->n) return true;
+        if (!has_called) qn_pool_call(helpers, job->n);
+        has_called = true;
+        job->fn(job->arg, piece);
+    }
+}
 
 void qn_pool_run(qn_pool *pool, int64_t n_pieces, qn_pool_fn *fn, void *arg) {
-    if (!pool || pool->n_workers == 0 || n_pieces < 2 ||
-        atomic_flag_test_and_set_explicit(&pool->is_busy, memory_order_acquire)) {
-        for (int64_t i = 0; i < n_pieces; i++) fn(arg, i);
-        return;
-    }
-    pthread_mutex_lock(&pool->lock);
-    pool->fn = fn;
-    pool->arg = arg;
-    pool->n_pieces = n_pieces;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    pool->n_inside = pool->n_workers;
-    pool->job++;
-    pthread_cond_broadcast(&pool->work);
-    pthread_mutex_unlock(&pool->lock);
-    take_pieces(pool);
-    pthread_mutex_lock(&pool->lock);
-    while (pool->n_inside > 0) pthread_cond_wait(&pool->idle, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
-    atomic_flag_clear_explicit(&pool->is_busy, memory_order_release);
+    pieces_job job = {.fn = fn, .arg = arg, .n = n_pieces};
+    qn_pool_join(pool, n_pieces, take_pieces, &job);
 }

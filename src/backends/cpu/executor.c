@@ -250,10 +250,10 @@ static qn_status init_memory(executor *x, qn_err *err) {
         if (plan && plan->n_calls > n_calls) n_calls = plan->n_calls;
     }
     x->walk = (qn_walk){.scratch_bytes = scratch,
-                        .n_shares = n_threads,
+                        .n_shares = qn_pool_awake(x->head.device->pool),
                         .go_on = x->opts.go_on,
                         .go_on_arg = x->opts.go_on_arg};
-    x->walk.taken = qn_alloc(n_calls * (size_t)n_threads, sizeof *x->walk.taken);
+    x->walk.taken = qn_alloc(n_calls * (size_t)x->walk.n_shares, sizeof *x->walk.taken);
     x->walk.done = qn_alloc(n_calls, sizeof *x->walk.done);
     if (x->opts.is_timed) x->walk.times = qn_alloc(n_calls, sizeof *x->walk.times);
     if (!x->walk.taken || !x->walk.done || (x->opts.is_timed && !x->walk.times) ||

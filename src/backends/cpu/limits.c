@@ -166,7 +166,7 @@ static double measure_peak(job *j, qn_pool *pool, qn_probe_peak_fn *peak) {
 }
 
 static qn_status measure(qn_limits *out, qn_pool *pool, const effort *how, qn_err *err) {
-    job j = {.probes = qn_cpu_probes(), .effort = how, .n_threads = qn_pool_threads(pool)};
+    job j = {.probes = qn_cpu_probes(), .effort = how, .n_threads = qn_pool_awake(pool)};
     double read = 0;
     j.times = qn_alloc(2 * (size_t)j.n_threads, sizeof *j.times);
     const qn_status status =

@@ -1,22 +1,46 @@
 #include "backends/cpu/walk.h"
 
 #include "core/floats.h"
+#include "core/mem.h"
 
 // A walker: where it is, and what it waits for.
 typedef struct walker {
-    const qn_walk *walk;
-    int32_t finished; // calls known to be done
+    qn_walk *walk;
+    qn_pool *helpers; // NULL: it is alone
+    int64_t index;
+    size_t wanted; // calls that must be done
 } walker;
 
-// Pairs with the addition in run_piece: what the pieces wrote is visible afterwards.
-static bool is_done(void *arg) {
+// Pairs with `advance`: what the pieces wrote is visible afterwards.
+static bool is_ready(void *arg) {
     const walker *w = arg;
-    return atomic_load(&w->walk->done[w->finished]) >= w->walk->binding->pieces[w->finished];
+    return atomic_load(&w->walk->front) >= w->wanted;
 }
 
-// Waits until all calls before `end` are done.
-static void wait_for(walker *w, int32_t end) {
-    for (; w->finished < end; w->finished++) qn_gate_wait(w->walk->gate, is_done, w);
+// Whether the first `n` calls are done. Only the thread that began the run sleeps here; others
+// leave, and are called again.
+static bool wait_for(walker *w, size_t n) {
+    w->wanted = n;
+    if (w->index > 0) return qn_wait_briefly(is_ready, w);
+    qn_gate_wait(w->walk->gate, is_ready, w);
+    return true;
+}
+
+// Moves the front over calls that are done, and wakes as many threads as find a piece behind it.
+// Sequentially consistent: of two that complete calls side by side, one sees both.
+static void advance(qn_walk *walk, qn_pool *helpers) {
+    const int64_t *pieces = walk->binding->pieces;
+    size_t front = atomic_load(&walk->front);
+    bool has_moved = false;
+    while (front < walk->end && atomic_load(&walk->done[front]) >= pieces[front]) {
+        if (!atomic_compare_exchange_strong(&walk->front, &front, front + 1)) continue;
+        front++;
+        has_moved = true;
+    }
+    if (!has_moved) return;
+    if (front == walk->end || pieces[front] > qn_pool_awake_workers(helpers))
+        qn_gate_open(walk->gate);
+    if (front < walk->end) qn_pool_call(helpers, pieces[front]);
 }
 
 // The first one to begin.
@@ -26,47 +50,68 @@ static void note_begin(qn_call_times *times) {
 }
 
 static void run_piece(qn_walk *walk, size_t call, int64_t piece, void *scratch) {
-    const int64_t n = walk->binding->pieces[call];
     if (walk->times) note_begin(&walk->times[call]);
     // Other ranks wait, whatever becomes of the step.
     if (walk->tasks[call].gather || !walk->go_on || walk->go_on(walk->go_on_arg))
         walk->kernels[call]->run(&walk->tasks[call], piece, scratch);
     if (walk->times) walk->times[call].end = qn_clock(); // the last one to finish stays
-    if (atomic_fetch_add(&walk->done[call], 1) + 1 == n) qn_gate_open(walk->gate);
 }
 
-// What is left of a walker's share.
-static void run_share(qn_walk *walk, size_t call, int64_t index, void *scratch) {
+// What is left of a share; returns how many pieces.
+static int64_t run_share(qn_walk *walk, size_t call, int64_t index, void *scratch) {
     const int64_t n = walk->binding->pieces[call], n_shares = walk->n_shares;
     const int64_t first = n * index / n_shares, end = n * (index + 1) / n_shares;
-    _Atomic int64_t *taken = &walk->taken[index * (int64_t)walk->n_calls + (int64_t)call];
+    _Atomic int64_t *taken = &walk->taken[call * (size_t)n_shares + (size_t)index];
+    int64_t n_run = 0;
     while (first + atomic_load_explicit(taken, memory_order_relaxed) < end) {
         const int64_t piece = first + atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
-        if (piece >= end) return;
+        if (piece >= end) break;
         run_piece(walk, call, piece, scratch);
+        n_run++;
     }
+    return n_run;
 }
 
-static void walk_calls(void *arg, int64_t index) {
-    qn_walk *walk = arg;
-    walker w = {.walk = walk, .finished = (int32_t)walk->first};
+// Its own share, then what is left of the others'. They are counted together: every addition moves
+// a line of the cache from core to core.
+static void run_call(const walker *w, size_t call) {
+    qn_walk *walk = w->walk;
+    const int64_t n_shares = walk->n_shares, own = w->index % n_shares;
+    void *scratch = walk->scratch + w->index * walk->scratch_bytes;
+    int64_t n = 0;
+    for (int64_t k = 0; k < n_shares; k++)
+        n += run_share(walk, call, own + k < n_shares ? own + k : own + k - n_shares, scratch);
+    if (n && atomic_fetch_add(&walk->done[call], n) + n == walk->binding->pieces[call])
+        advance(walk, w->helpers);
+}
+
+static bool walk_calls(walker *w) {
+    const qn_walk *walk = w->walk;
+    bool has_called = w->index == 0;
+    size_t front = atomic_load(&walk->front);
+    for (size_t i = front; i < walk->end; i = i + 1 > front ? i + 1 : front) {
+        if (!wait_for(w, (size_t)(walk->binding->after[i] + 1))) return false;
+        if (!has_called) qn_pool_call(w->helpers, walk->binding->pieces[i]);
+        has_called = true;
+        run_call(w, i);
+        front = atomic_load(&walk->front);
+    }
+    return w->index > 0 || wait_for(w, walk->end);
+}
+
+static bool join_walk(void *arg, qn_pool *helpers, int index) {
+    walker w = {.walk = arg, .helpers = helpers, .index = index};
     const qn_floats floats = qn_floats_enter();
-    void *scratch = walk->scratch + index * walk->scratch_bytes;
-    for (size_t i = walk->first; i < walk->end; i++) {
-        wait_for(&w, walk->binding->after[i] + 1);
-        for (int64_t k = 0; k < walk->n_shares; k++)
-            run_share(walk, i, (index + k) % walk->n_shares, scratch);
-    }
+    const bool is_through = walk_calls(&w);
     qn_floats_leave(&floats);
+    return is_through;
 }
 
-// The pool's lock orders this before the walkers.
+// The pool orders this before the walkers.
 static void reset_calls(qn_walk *walk, size_t first, size_t end) {
-    for (int64_t k = 0; k < walk->n_shares; k++) {
-        for (size_t i = first; i < end; i++)
-            atomic_store_explicit(&walk->taken[(size_t)k * walk->n_calls + i], 0,
-                                  memory_order_relaxed);
-    }
+    const size_t n_shares = (size_t)walk->n_shares;
+    for (size_t i = first * n_shares; i < end * n_shares; i++)
+        atomic_store_explicit(&walk->taken[i], 0, memory_order_relaxed);
     for (size_t i = first; i < end; i++)
         atomic_store_explicit(&walk->done[i], 0, memory_order_relaxed);
 }
@@ -77,8 +122,11 @@ void qn_walk_reset(qn_walk *walk) {
 }
 
 void qn_walk_run(qn_walk *walk, qn_pool *pool, size_t first, size_t end) {
+    int64_t most = 1;
     reset_calls(walk, first, end);
-    walk->first = first;
+    for (size_t i = first; i < end; i++) most = qn_max(most, walk->binding->pieces[i]);
     walk->end = end;
-    qn_pool_run(pool, walk->n_shares, walk_calls, walk);
+    atomic_store(&walk->front, first);
+    advance(walk, NULL); // over calls without pieces
+    qn_pool_join(pool, most, join_walk, walk);
 }

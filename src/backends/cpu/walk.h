@@ -3,7 +3,8 @@
 // The pieces of a call are cut into one share for each thread, so that what a thread reads lies in
 // one stretch of memory. A thread that is done with its share takes what is left of the others',
 // piece by piece: a slow one costs only what it holds. A call starts when all calls up to the one
-// it comes after are done; until then a thread waits, at first busily, then asleep.
+// it comes after are done; until then a thread waits, at first busily; then it leaves, and is called
+// back when there are more pieces than threads.
 #ifndef QN_BACKENDS_CPU_WALK_H
 #define QN_BACKENDS_CPU_WALK_H
 
@@ -23,16 +24,19 @@ typedef struct qn_walk {
     const qn_task *tasks;            // (n_calls)
     const qn_binding *binding;
     size_t n_calls;
-    size_t first, end;      // calls to run now
-    int64_t n_shares;       // walkers
-    _Atomic int64_t *taken; // (n_shares, n_calls): of the share's pieces
+    size_t end;             // of the calls to run now
+    int64_t n_shares;       // threads that are awake at one time
+    _Atomic int64_t *taken; // (n_calls, n_shares): of the share's pieces
     _Atomic int64_t *done;  // (n_calls): of all
-    qn_gate *gate;          // opened when a call is done
+    qn_gate *gate;          // where the thread that began sleeps
     unsigned char *scratch; // (threads, scratch_bytes), aligned to 64
     int64_t scratch_bytes;
     qn_call_times *times;     // (n_calls); NULL: not wanted
     bool (*go_on)(void *arg); // once false, pieces are left out; NULL: all are run
     void *go_on_arg;
+    char apart[64]; // all wait for `front`: nothing else that is written shares its cache line
+    _Atomic size_t front; // all calls before it are done
+    char apart_too[64];
 } qn_walk;
 
 // Forgets what was run. Allocates nothing, as the next.
