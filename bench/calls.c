@@ -83,7 +83,8 @@ int main(int argc, char **argv) {
         for (size_t p = 0; p < 2 * sizeof pieces / sizeof *pieces; p++) {
             const int n = pieces[p / 2];
             work_ns = us[p % 2] * (int64_t)1000;
-            const double all = (double)time_calls(pool, n, 0), mixed = (double)time_calls(pool, n, 1);
+            const double all = (double)time_calls(pool, n, 0),
+                         mixed = (double)time_calls(pool, n, 1);
             printf("%7d %7d %11d %13.2f %11.2f\n", threads[t], n, us[p % 2], all / CALLS / 1000,
                    mixed / CALLS / 1000);
         }

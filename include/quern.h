@@ -630,6 +630,14 @@ typedef enum qn_split {
     QN_SPLIT_AUTO     // the one that is predicted to be faster
 } qn_split;
 
+// Machines with several nodes of memory. Changes no result.
+typedef enum qn_numa_use {
+    // Threads are divided among the nodes and pinned to their CPUs, and weights lie on the node of
+    // the threads that read them: where this process may use all CPUs, and has one for each thread.
+    QN_NUMA_AUTO,
+    QN_NUMA_OFF // threads run anywhere, and memory lies where the system puts it
+} qn_numa_use;
+
 typedef struct qn_engine_opts {
     size_t size;
     int n_threads;   // 0: all that this process may use
@@ -696,6 +704,7 @@ typedef struct qn_engine_opts {
     const char *rope_scaling;
     double rope_factor;
     int64_t rope_original;
+    int64_t numa; // of qn_numa_use
 } qn_engine_opts;
 
 typedef struct qn_engine_info {

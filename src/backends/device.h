@@ -162,6 +162,10 @@ struct qn_device_kind {
                               qn_err *err);
     qn_status (*load_weight)(void *to, qn_device *device, const qn_plan_leaf *leaf,
                              const qn_weight_reader *reader, qn_err *err);
+    // Puts the weights of a plan, (PARAM leaves; NULL: not there), where the threads that read them
+    // find them soonest. NULL: there is no choice. !*is_placed: the system declined.
+    qn_status (*place)(bool *is_placed, qn_device *device, const qn_plan *plan,
+                       const void *const *data, qn_err *err);
     // After some weights: gives back what only loading needs. NULL: nothing.
     void (*load_end)(qn_device *device);
 

@@ -20,6 +20,7 @@ const char *const qn_rope_words[] = {"none", "linear", "yarn", NULL};
 const char *const qn_numerics_words[] = {"exact", "balanced", "fast", "tensor", NULL};
 const char *const qn_cache_words[] = {"f32", "f16", "q8_0", "q4_0", "q8_0r", "q4_0r", NULL};
 const char *const qn_plans_words[] = {"bucketed", "exact", "dynamic", NULL};
+const char *const qn_numa_words[] = {"auto", "off", NULL};
 const char *const qn_split_words[] = {"tensors", "layers", "auto", NULL};
 
 static bool is_device(const char *name, size_t size) {
@@ -226,7 +227,8 @@ qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
         .stop = is_split ? qn_ranks_stop() : NULL,
         .rope_scaling = has_rope ? qn_rope_words[args->rope_scaling - 1] : NULL,
         .rope_factor = has_rope ? args->rope_scale.value : 0,
-        .rope_original = has_rope ? args->rope_original : 0);
+        .rope_original = has_rope ? args->rope_original : 0,
+        .numa = args->numa ? args->numa - 1 : QN_NUMA_AUTO);
 }
 
 // --- the cache folder ----------------------------------------------------------------------------

@@ -23,11 +23,12 @@ typedef struct qn_engine_args {
     int rope_scaling; // word, see QN_OPTION_WORD
     qn_real rope_scale;
     int64_t rope_original;
+    int numa; // word, see QN_OPTION_WORD
 } qn_engine_args;
 
 // As in the enums of quern.h, without their automatic values.
 extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn_plans_words[];
-extern const char *const qn_split_words[], *const qn_rope_words[];
+extern const char *const qn_split_words[], *const qn_rope_words[], *const qn_numa_words[];
 
 // clang-format off
 #define QN_OPTION_NUMERICS(options)                                                                \
@@ -113,12 +114,19 @@ extern const char *const qn_split_words[], *const qn_rope_words[];
     {.name = "--dry-run",                                                                          \
      .help = "with --split: print how the model would be shared, with predicted speeds, and exit", \
      .kind = QN_OPTION_FLAG, .offset = offsetof(options, engine.dry_run)}
+#define QN_OPTION_NUMA(options)                                                                    \
+    {.name = "--numa", .arg = "HOW",                                                               \
+     .help = "machines with several nodes of memory: auto (default: threads stay on their node, "  \
+             "beside the weights that they read, where all CPUs are ours) or off; output "         \
+             "unchanged",                                                                          \
+     .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.numa), .words = qn_numa_words}
 // All of them, for commands that compute.
 #define QN_OPTIONS_ENGINE(options)                                                                 \
     QN_OPTION_LORA(options), QN_OPTION_EXPERTS(options), QN_OPTION_DEVICE(options),                \
     QN_OPTION_GPU_LAYERS(options), QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options),     \
     QN_OPTION_PLANS(options), QN_OPTION_CACHE_DIR(options), QN_OPTIONS_ROPE(options),              \
-    QN_OPTIONS_SPLIT(options), QN_OPTION_THREADS(options, engine.threads)
+    QN_OPTIONS_SPLIT(options), QN_OPTION_NUMA(options),                                            \
+        QN_OPTION_THREADS(options, engine.threads)
 // clang-format on
 
 // What the parser cannot see; for `check`.

@@ -76,3 +76,11 @@ void qn_want_large_pages(void *p, size_t size) {
     (void)p, (void)size;
 #endif
 }
+
+void qn_want_small_pages(void *p, size_t size) {
+#if defined(MADV_NOHUGEPAGE)
+    (void)madvise(p, size, MADV_NOHUGEPAGE);
+#else
+    (void)p, (void)size;
+#endif
+}

@@ -31,6 +31,8 @@ void *qn_reserve(size_t size);
 void qn_unreserve(void *p, size_t size);
 // Asks for large pages in a reserved range; the system may decline.
 void qn_want_large_pages(void *p, size_t size);
+// Asks for small ones only.
+void qn_want_small_pages(void *p, size_t size);
 
 // Grows *items (capacity *cap elements of `size` bytes) to hold at least `want`, doubling.
 QN_MUST_CHECK bool qn_grow(void **items, size_t *cap, size_t want, size_t size);

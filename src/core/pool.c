@@ -1,4 +1,3 @@
-#define _GNU_SOURCE // sched_getaffinity, CPU_COUNT
 #include "core/pool.h"
 
 #include "core/cgroup.h"
@@ -7,7 +6,6 @@
 #include "core/thread.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -94,6 +92,7 @@ typedef struct worker {
     qn_pool *pool;
     pthread_t thread;
     int index; // from 1 on; 0 is the caller of a job
+    int node;
 } worker;
 
 struct qn_pool {
@@ -114,6 +113,8 @@ struct qn_pool {
     // Workers that are asleep or about to be. Whoever wakes one takes it off, and gives a ticket.
     _Atomic int32_t sleepers;
     char apart_again[LINE];
+    qn_numa numa;                      // constant; n_nodes is 0 where threads run anywhere
+    int node_first[QN_NUMA_NODES + 1]; // threads of each node
     worker workers[MAX_THREADS];
 };
 
@@ -158,6 +159,8 @@ static void sleep_through(look *l) {
 static void *worker_main(void *arg) {
     const worker *self = arg;
     qn_pool *pool = self->pool;
+    const qn_numa *numa = &pool->numa;
+    if (numa->n_nodes) (void)numa->calls.pin(numa->calls.arg, &numa->nodes[self->node].cpus);
     for (;;) {
         look l = {pool, atomic_load(&pool->bell)};
         bool is_tired = false;
@@ -206,8 +209,8 @@ void qn_pool_join(qn_pool *pool, int64_t wanted, qn_pool_join_fn *fn, void *arg)
 }
 
 int qn_pool_default_threads(void) {
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    qn_cpus cpus;
+    int n = qn_cpus_allowed(&cpus) ? qn_cpus_count(&cpus) : 1;
     int quota;
     if (qn_cgroup_cpus(&quota, "") && quota < n) n = quota;
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
@@ -217,12 +220,19 @@ static qn_status start_workers(qn_pool *pool, int n_threads, qn_err *err) {
     for (int i = 0; i < n_threads - 1; i++) {
         worker *w = &pool->workers[i];
         *w = (worker){.pool = pool, .index = i + 1};
+        if (pool->numa.n_nodes) w->node = qn_numa_node_of(&pool->numa, i + 1, n_threads);
         if (!qn_thread_start(&w->thread, worker_main, w))
             return QN_FAIL(err, MEMORY, "cannot start thread %d of %d: out of memory or of threads",
                            i + 2, n_threads);
         pool->n_workers++;
     }
     return QN_OK;
+}
+
+static void divide(qn_pool *pool, const qn_numa *numa, int n_threads) {
+    pool->numa = *numa;
+    for (int i = 0; i < n_threads; i++) pool->node_first[qn_numa_node_of(numa, i, n_threads) + 1]++;
+    for (int k = 0; k < numa->n_nodes; k++) pool->node_first[k + 1] += pool->node_first[k];
 }
 
 qn_status qn_pool_open(qn_pool **out, const qn_pool_opts *opts, qn_err *err) {
@@ -233,6 +243,8 @@ qn_status qn_pool_open(qn_pool **out, const qn_pool_opts *opts, qn_err *err) {
     qn_pool *pool = qn_alloc(1, sizeof *pool);
     if (!pool) return QN_NOMEM(err, "thread pool");
     pool->n_awake = (int)qn_min(n_threads, cpus);
+    if (opts->numa && opts->numa->n_nodes > 1 && n_threads <= qn_min(cpus, opts->numa->n_cpus))
+        divide(pool, opts->numa, n_threads);
     atomic_flag_clear(&pool->is_busy);
     sem_init(&pool->tickets, 0, 0);
     sem_init(&pool->last, 0, 0);
@@ -261,6 +273,28 @@ void qn_pool_destroy(qn_pool *pool) {
 
 int qn_pool_threads(const qn_pool *pool) { return pool ? pool->n_workers + 1 : 1; }
 int qn_pool_awake(const qn_pool *pool) { return pool ? pool->n_awake : 1; }
+
+const qn_numa *qn_pool_numa(const qn_pool *pool) {
+    return pool && pool->numa.n_nodes ? &pool->numa : NULL;
+}
+
+qn_pool_span qn_pool_node(const qn_pool *pool, int node) {
+    return (qn_pool_span){pool->node_first[node], pool->node_first[node + 1]};
+}
+
+// The caller of a job is nobody's to pin.
+static int find_node(const qn_pool *pool) {
+    const int cpu = pool->numa.calls.cpu(pool->numa.calls.arg);
+    for (int k = 0; k < pool->numa.n_nodes; k++) {
+        if (qn_cpus_has(&pool->numa.nodes[k].cpus, cpu)) return k;
+    }
+    return 0;
+}
+
+qn_pool_span qn_pool_near(const qn_pool *pool, int index) {
+    if (!qn_pool_numa(pool)) return (qn_pool_span){0, qn_pool_awake(pool)};
+    return qn_pool_node(pool, index ? pool->workers[index - 1].node : find_node(pool));
+}
 
 // --- numbered pieces -----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@
 #ifndef QN_CORE_POOL_H
 #define QN_CORE_POOL_H
 
+#include "core/numa.h"
 #include "quern.h"
 
 typedef struct qn_pool qn_pool;
@@ -16,6 +17,9 @@ typedef void qn_pool_fn(void *arg, int64_t piece);
 typedef struct qn_pool_opts {
     int n_threads; // 0: as many as this process may use (affinity and cgroup quota)
     int n_cpus;    // of its threads, how many are woken at most; 0: the same
+    // Several nodes: its threads are divided among them, and workers are pinned to the CPUs of
+    // theirs. NULL, or fewer CPUs than threads: they run anywhere.
+    const qn_numa *numa;
 } qn_pool_opts;
 
 QN_MUST_CHECK qn_status qn_pool_open(qn_pool **out, const qn_pool_opts *opts, qn_err *err);
@@ -24,6 +28,15 @@ void qn_pool_destroy(qn_pool *pool);
 int qn_pool_threads(const qn_pool *pool);
 // Most that are at work at one time, the caller of a job among them.
 int qn_pool_awake(const qn_pool *pool);
+// The nodes that its threads are divided among; NULL: there is nothing to divide.
+const qn_numa *qn_pool_numa(const qn_pool *pool);
+// Threads first ... end - 1 are those of a node, by its place in the list.
+typedef struct qn_pool_span {
+    int first, end;
+} qn_pool_span;
+qn_pool_span qn_pool_node(const qn_pool *pool, int node);
+// The threads of the node that a thread of this index runs on; without nodes, all that are awake.
+qn_pool_span qn_pool_near(const qn_pool *pool, int index);
 // Calls fn(arg, 0 .. n_pieces-1), each once; returns when all are done. pool may be NULL (then the
 // calling thread does everything). Pieces are handed out in order, to any thread that is free, so a
 // busy neighbour on the machine costs only its share.

@@ -2,6 +2,7 @@
 #include "runtime/engine.h"
 
 #include "core/buf.h"
+#include "core/cgroup.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -368,6 +369,24 @@ static qn_status load_first(qn_engine *engine, qn_err *err) {
     return load_stage(&engine->stages[0], engine, NULL, err);
 }
 
+// Pages of weights near the threads that read them, as steps of one row are cut.
+static qn_status place_stage(const qn_stage *stage, const qn_engine *engine, qn_err *err) {
+    const qn_plan *plan = stage->decode.n_calls ? &stage->decode : &stage->prefill;
+    const size_t n = plan->n_leaves[QN_PLACE_PARAM];
+    bool is_placed = true;
+    if (!stage->device || !stage->device->kind->place || !qn_pool_numa(engine->pool)) return QN_OK;
+    const void **data = qn_alloc(n, sizeof *data);
+    if (!data) return QN_NOMEM(err, "weights");
+    for (size_t i = 0; i < n; i++)
+        data[i] = qn_packs_find(stage->packs, plan->leaves[QN_PLACE_PARAM][i].name);
+    const qn_status status = stage->device->kind->place(&is_placed, stage->device, plan, data, err);
+    qn_free(data);
+    if (!status && !is_placed)
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_INFO,
+               "weights stay where they are: the system lets no process choose its memory nodes");
+    return status;
+}
+
 // Several stages have parts of the weights each, which no file of the cache folder holds; the
 // prediction head has what the others do not have.
 static qn_status load_packs(qn_engine *engine, qn_err *err) {
@@ -378,6 +397,8 @@ static qn_status load_packs(qn_engine *engine, qn_err *err) {
         QN_TRY(load_stage(&engine->stages[i], engine, NULL, err));
     if (engine->opts.mtp && qn_team_has_head(engine->team))
         QN_TRY(load_stage(&engine->head, engine, engine->stages[engine->n_stages - 1].packs, err));
+    for (size_t i = 0; i < engine->n_stages; i++)
+        QN_TRY(place_stage(&engine->stages[i], engine, err));
     engine->is_loaded = true;
     if (!engine->params) qn_weights_drop_own(&engine->model->weights);
     return QN_OK;
@@ -472,11 +493,25 @@ static qn_status check_team(const qn_engine *engine, qn_err *err) {
     return QN_OK;
 }
 
+// Threads have nodes where the machine is ours: all of its CPUs, without a quota. Ranks that share a
+// machine are placed by who starts them.
+static qn_status open_pool(qn_engine *engine, int n_threads, qn_err *err) {
+    const char *folder = engine->switches.nodes;
+    qn_cpus allowed;
+    qn_numa numa = {0};
+    int quota;
+    if (engine->opts.numa == QN_NUMA_AUTO && !engine->team && qn_cpus_allowed(&allowed) &&
+        !qn_cgroup_cpus(&quota, ""))
+        qn_numa_read(&numa, folder ? folder : "/sys/devices/system/node", &allowed);
+    const qn_pool_opts opts = {.n_threads = n_threads, .numa = &numa};
+    return qn_pool_open(&engine->pool, &opts, err);
+}
+
 static qn_status open_model(qn_engine *engine, const qn_source_opts *from, qn_err *err) {
     if (engine->team) QN_TRY(check_team(engine, err));
     const int asked = engine->opts.n_threads ? engine->opts.n_threads : engine->switches.threads;
     const int usual = engine->team ? qn_team_threads(engine->team) : 0;
-    QN_TRY(qn_pool_create(&engine->pool, asked ? asked : usual, err));
+    QN_TRY(open_pool(engine, asked ? asked : usual, err));
     QN_TRY(qn_source_create(&engine->source, from, err));
     QN_TRY(create_model(engine, err));
     QN_TRY(choose_graph(engine, err));

@@ -27,11 +27,13 @@ static const char *variant(size_t i) {
 
 static void close_cpu(qn_device *device) { qn_free(device); }
 
-// Address space; the system gives memory as it is used.
+// Address space; the system gives memory as it is used. With several nodes, a page lies on that of
+// the thread that writes it first, a head's keys and values where they are read (cut_kv): large
+// pages would bring many heads together.
 static qn_status alloc_bytes(void **out, qn_device *device, size_t bytes, qn_err *err) {
-    (void)device;
     void *at = qn_reserve(bytes);
     if (!at) return QN_FAIL(err, LIMIT, "%zu bytes of address space", bytes);
+    if (qn_pool_numa(device->pool)) qn_want_small_pages(at, bytes);
     *out = at;
     return QN_OK;
 }
@@ -86,6 +88,7 @@ const qn_device_kind qn_cpu_device_kind = {.name = "cpu",
                                            .weight_format = QN_PACK_FORMAT,
                                            .weight_bytes = qn_cpu_weight_bytes,
                                            .load_weight = qn_cpu_load_weight,
+                                           .place = qn_cpu_place,
                                            .has_pager = true,
                                            .prepare = qn_cpu_program_prepare,
                                            .release = qn_cpu_program_release,

@@ -24,6 +24,13 @@ QN_MUST_CHECK qn_status qn_cpu_weight_bytes(int64_t *out, const qn_device *devic
 QN_MUST_CHECK qn_status qn_cpu_load_weight(void *to, qn_device *device, const qn_plan_leaf *leaf,
                                            const qn_weight_reader *reader, qn_err *err);
 
+// Places the pages of a call's weights near the threads that read them, where the pool has nodes
+// and the system lets us; once it does not, *has_failed, and nothing more is tried.
+void qn_cpu_place_call(bool *has_failed, const qn_pool *pool, const qn_kernel *kernel,
+                       const qn_task *task);
+QN_MUST_CHECK qn_status qn_cpu_place(bool *is_placed, qn_device *device, const qn_plan *plan,
+                                     const void *const *data, qn_err *err);
+
 // --- programs (executor.c); see qn_device_kind ---
 
 QN_MUST_CHECK qn_status qn_cpu_program_prepare(qn_program **out, qn_device *device,

@@ -40,10 +40,12 @@ int64_t qn_cpu_pieces_kv(const qn_task *task, int64_t rows, int64_t cached) {
     return qn_ceil_div(rows, kv_rows(task)) * task->in[1].parts;
 }
 
+// Head by head, so that the threads that write a head's pages are those that read them (walk.h).
+// Pieces of rows that are not there lie at the end.
 qn_kv_cut qn_cpu_cut_kv(const qn_task *task, int64_t piece) {
-    const int64_t heads = task->in[1].parts;
-    return (qn_kv_cut){.rows = cut(piece / heads, kv_rows(task), task->rows),
-                       .head = piece % heads};
+    const int64_t per = kv_rows(task), runs = qn_ceil_div(task->rows, per);
+    if (runs == 0 || piece / runs >= task->in[1].parts) return (qn_kv_cut){.rows = {0, 0}};
+    return (qn_kv_cut){.rows = cut(piece % runs, per, task->rows), .head = piece / runs};
 }
 
 int64_t qn_cpu_scratch_kv(const qn_task *task, int64_t rows) {

@@ -8,7 +8,8 @@ typedef struct walker {
     qn_walk *walk;
     qn_pool *helpers; // NULL: it is alone
     int64_t index;
-    size_t wanted; // calls that must be done
+    qn_pool_span near; // shares of the threads of its node
+    size_t wanted;     // calls that must be done
 } walker;
 
 // Pairs with `advance`: what the pieces wrote is visible afterwards.
@@ -72,15 +73,21 @@ static int64_t run_share(qn_walk *walk, size_t call, int64_t index, void *scratc
     return n_run;
 }
 
-// Its own share, then what is left of the others'. They are counted together: every addition moves
-// a line of the cache from core to core.
+// The shares in the order in which a walker takes them: its own, those of its node, all others.
+static int64_t share_at(const walker *w, int64_t k) {
+    const int64_t first = w->near.first, n_near = w->near.end - first, n = w->walk->n_shares;
+    const int64_t own = (w->index % n - first + n) % n; // of another node: the caller of a job
+    if (k < n_near) return first + ((own < n_near ? own : 0) + k) % n_near;
+    return (first + k) % n;
+}
+
+// Pieces are counted together: every addition moves a line of the cache from core to core.
 static void run_call(const walker *w, size_t call) {
     qn_walk *walk = w->walk;
-    const int64_t n_shares = walk->n_shares, own = w->index % n_shares;
     void *scratch = walk->scratch + w->index * walk->scratch_bytes;
     int64_t n = 0;
-    for (int64_t k = 0; k < n_shares; k++)
-        n += run_share(walk, call, own + k < n_shares ? own + k : own + k - n_shares, scratch);
+    for (int64_t k = 0; k < walk->n_shares; k++)
+        n += run_share(walk, call, share_at(w, k), scratch);
     if (n && atomic_fetch_add(&walk->done[call], n) + n == walk->binding->pieces[call])
         advance(walk, w->helpers);
 }
@@ -89,7 +96,7 @@ static bool walk_calls(walker *w) {
     const qn_walk *walk = w->walk;
     bool has_called = w->index == 0;
     size_t front = atomic_load(&walk->front);
-    for (size_t i = front; i < walk->end; i = i + 1 > front ? i + 1 : front) {
+    for (size_t i = front; i<walk->end; i = i + 1> front ? i + 1 : front) {
         if (!wait_for(w, (size_t)(walk->binding->after[i] + 1))) return false;
         if (!has_called) qn_pool_call(w->helpers, walk->binding->pieces[i]);
         has_called = true;
@@ -100,7 +107,9 @@ static bool walk_calls(walker *w) {
 }
 
 static bool join_walk(void *arg, qn_pool *helpers, int index) {
-    walker w = {.walk = arg, .helpers = helpers, .index = index};
+    qn_walk *walk = arg;
+    walker w = {.walk = walk, .helpers = helpers, .index = index};
+    w.near = helpers ? qn_pool_near(helpers, index) : (qn_pool_span){0, (int)walk->n_shares};
     const qn_floats floats = qn_floats_enter();
     const bool is_through = walk_calls(&w);
     qn_floats_leave(&floats);
