@@ -2,10 +2,10 @@
 //
 // The pieces of a call are cut into one share for each thread, so that what a thread reads lies in
 // one stretch of memory, and what those of a node read in one on that node (place_weights.c). A
-// thread that is done with its share takes what is left of the others', those of its own node first,
-// piece by piece: a slow one costs only what it holds. A call starts when all calls up to the one it
-// comes after are done; until then a thread waits, at first busily; then it leaves, and is called
-// back when there are more pieces than threads.
+// thread that is done with its share takes what is left of the others', those of its own node
+// first, piece by piece: a slow one costs only what it holds. A call starts when all calls up to
+// the one it comes after are done; until then a thread waits, at first busily; then it leaves, and
+// is called back when there are more pieces than threads.
 #ifndef QN_BACKENDS_CPU_WALK_H
 #define QN_BACKENDS_CPU_WALK_H
 
