@@ -42,8 +42,8 @@ typedef struct tile_block {
 } tile_block;
 
 // A matrix unit multiplies so fast that unpacked tiles must serve more rows, and rows that were taken
-// apart more tiles: of 256 rows and 12 tiles the one costs an eighth of the products, the other a
-// tenth (docs/speed.md).
+// apart more tiles: with 256 rows and 12 tiles each of the two costs an eighth of the products
+// (docs/speed.md).
 enum { QN_UNIT_ROWS = 256, QN_UNIT_PANELS = 4, QN_UNIT_SUMS = 8 };
 
 // Its room: a block of each row as digits or bytes, and sums of products of 16 rows with two tiles,
