@@ -76,6 +76,7 @@ static const qn_step_size prompt_step = {.rows = QN_SPLIT_PREFILL, .seqs = 1, .o
 static qn_split_cost cost_of(const point *p, const qn_split_model *model, const qn_split_system *s,
                              const qn_split_share *shares, const qn_step_size *step) {
     if (p->split == QN_SPLIT_TENSORS) return qn_split_tensors(model, s, step);
+    if (step->rows == step->seqs) return qn_split_groups(model, s, shares, step);
     return qn_split_layers(model, s, shares, step, qn_split_parts(step->rows, s->n));
 }
 

@@ -6,7 +6,7 @@
 #include "ranks/ranks.h"
 #include "ranks/ranks_api.h"
 
-enum { FAULTY_HELD = 64 }; // operations that are open at a time, at most
+enum { FAULTY_HELD = 256 }; // operations that are open at a time, at most
 
 typedef struct faulty_operation {
     bool is_used, is_begun, is_done;

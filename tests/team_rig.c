@@ -87,7 +87,8 @@ qn_status team_open(qn_engine **out, const char *path, const qn_engine_opts *opt
     if (!t->odd.shares) t->odd.shares = t->engine.shares;
     if (!t->odd.n_threads) t->odd.n_threads = 1;
     snprintf(t->path, sizeof t->path, "%s", path);
-    t->world = threads_world_create(&(threads_world_opts){.n = want->n_ranks});
+    t->world = threads_world_create(
+        &(threads_world_opts){.n = want->n_ranks, .is_synchronous = want->is_synchronous});
     t->next = teams;
     teams = t;
     for (int i = 0; i < want->n_ranks; i++) {

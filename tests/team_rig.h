@@ -10,11 +10,12 @@
 typedef struct team_opts {
     qn_split split;
     int n_ranks;
-    uint64_t seed;      // of delays; 0: none
-    const char *shares; // of layers; NULL: equal ones
-    bool is_measured;   // layers by speed
-    int64_t fail_at;    // of rank fail_rank: the call that fails; 0: none
-    int64_t end_at;     // of rank fail_rank: the call at which it ends; 0: none
+    uint64_t seed;       // of delays; 0: none
+    const char *shares;  // of layers; NULL: equal ones
+    bool is_measured;    // layers by speed
+    bool is_synchronous; // see threads_world_opts
+    int64_t fail_at;     // of rank fail_rank: the call that fails; 0: none
+    int64_t end_at;      // of rank fail_rank: the call at which it ends; 0: none
     int fail_rank;
     // The last rank has these instead; NULL: as the others.
     const qn_engine_opts *odd_opts;

@@ -154,13 +154,13 @@ static void tensors_are_shared_and_gathered(void **state) {
     qn_split_cost cost = qn_split_tensors(&model, &two, &token);
     assert_near(cost.seconds - cost.network, 40e-3 / 9, "two ranks read half of it each");
     // Each layer: heads 4 x 576 = 2304 bytes packed, tiles 4096 bytes; the embedding 4096, the best
-    // of the other rank 520, and an order of 4096. Calls: 4 exchanges, embedding, best, order.
-    assert_near(cost.bytes, 2 * (2304 + 4096) + 4096 + 520 + 4096, "bytes");
+    // of the other rank 520, and an order of 3840. Calls: 4 exchanges, embedding, best, order.
+    assert_near(cost.bytes, 2 * (2304 + 4096) + 4096 + 520 + 3840, "bytes");
     assert_true(cost.messages == 7);
     // 50 us each, and half of each row at 0.125 GB/s; one of two ranks has the row of the
     // embedding.
     const double gathers = 2 * (50 + 1152 / 125.0 + 50 + 2048 / 125.0);
-    const double rest = 50 + 4096 / 125.0 + 50 + 520 / 125.0 + 50 + 4096 / 125.0;
+    const double rest = 50 + 4096 / 125.0 + 50 + 520 / 125.0 + 50 + 3840 / 125.0;
     assert_near(cost.network, (gathers + rest) * 1e-6, "messages");
 
     // Three: of 4 heads one has 2 and the others 1 (0.5 x 8 MB); of 64 tiles 22 (22/64 x 16 MB), of
@@ -169,7 +169,7 @@ static void tensors_are_shared_and_gathered(void **state) {
     assert_near(cost.seconds - cost.network, (2 * (4 + 5.5) + 0.34 * 32) * 1e-3 / 9, "three");
     // The largest part goes out twice, the second message costs 5 us more.
     const double heads = 55 + 2 * 2 * 576 / 125.0, tiles = 55 + 2 * 22 * 64 / 125.0;
-    const double ends = 55 + 2 * 4096 / 125.0 + 55 + 2 * 520 / 125.0 + 2 * (50 + 4096 / 125.0);
+    const double ends = 55 + 2 * 4096 / 125.0 + 55 + 2 * 520 / 125.0 + 2 * (50 + 3840 / 125.0);
     assert_near(cost.network, (2 * (heads + tiles) + ends) * 1e-6, "messages of three");
     qn_split_model_deinit(&model);
 }
@@ -221,7 +221,7 @@ static void layers_run_one_after_the_other(void **state) {
     const double hop = (50 + 4096 / 125.0) * 1e-6, back = (50 + 520 / 125.0) * 1e-6;
     assert_near(cost.network, hop + back, "messages");
     assert_near(cost.seconds, 80e-3 / 9 + hop + back, "one part");
-    assert_near(cost.bytes, 4096 + 520 + 4096, "bytes");
+    assert_near(cost.bytes, 4096 + 520 + 3840, "bytes");
     assert_true(cost.messages == 3);
     // 512 rows in 4 parts of 128: layers of 128 x 48 million operations, 21.94 ms; the head is with
     // the second. Three more of the longest, which is the second rank's.
@@ -236,6 +236,43 @@ static void layers_run_one_after_the_other(void **state) {
     const double bytes = 128 * 4096 / 1e6;
     assert_near(qn_split_layers(&model, &slow, shares, &many, 4).seconds,
                 2 * layer + head + 4 * bytes + 150e-6 + 50e-6 + 520 / 1e6, "a slow network");
+    qn_split_model_deinit(&model);
+}
+
+// Sequences that decode together go in as many groups as there are ranks.
+static void groups_of_sequences_keep_ranks_at_work(void **state) {
+    (void)state;
+    qn_split_model model = make_model();
+    const qn_split_system one = make_system(1), two = make_system(2);
+    const qn_split_share whole = {.end = 2};
+    const qn_split_share shares[] = {{.first = 0, .end = 1}, {.first = 1, .end = 2}};
+    const qn_step_size ten = {.rows = 10, .seqs = 10, .outs = 10};
+    // Alone: weights are read once for all.
+    const qn_split_cost alone = qn_split_groups(&model, &one, &whole, &ten);
+    assert_near(alone.seconds, 80e-3 / 9, "one rank");
+    assert_near(alone.network, 0, "no messages");
+    // Two groups of 5: the second rank reads a layer of 24 MB and the head of 32 MB for each.
+    qn_split_cost cost = qn_split_groups(&model, &two, shares, &ten);
+    assert_near(cost.seconds, 2 * (24e-3 + 32e-3) / 9, "the slower rank, twice");
+    assert_near(cost.network, 0, "messages while others compute");
+    assert_near(cost.bytes, 10 * (4096 + 520) + 2 * 3840, "bytes");
+    assert_true(cost.messages == 6); // an order, rows, and best logits, of each group
+    // With more than 7 rows in a group, best logits go in two messages.
+    const qn_step_size many = {.rows = 16, .seqs = 16, .outs = 16};
+    assert_true(qn_split_groups(&model, &two, shares, &many).messages == 8);
+    // One sequence waits for every rank and message.
+    cost = qn_split_groups(&model, &two, shares, &token);
+    assert_near(cost.seconds, qn_split_layers(&model, &two, shares, &token, 1).seconds, "one");
+    // So do groups where messages take longer than the slower rank's other work.
+    qn_split_system far = two;
+    far.link.latency_us = 20000;
+    cost = qn_split_groups(&model, &far, shares, &ten);
+    const double sent = 40e-3 + 5 * (4096 + 520) / 125e6;
+    assert_near(cost.seconds, 80e-3 / 9 + sent, "a far rank");
+    assert_near(cost.network, 80e-3 / 9 + sent - 2 * 56e-3 / 9, "what is not computed meanwhile");
+    assert_int_equal(qn_split_lanes(3, 8), 3);
+    assert_int_equal(qn_split_lanes(3, 2), 2);
+    assert_int_equal(qn_split_lanes(64, 100), 16);
     qn_split_model_deinit(&model);
 }
 
@@ -726,7 +763,7 @@ static void a_plan_is_json(void **state) {
     assert_true(json_is_null(json_object_get(json_array_get(shares, 0), "free")));
     const json_t *token_json = json_object_get(json, "per_token");
     assert_int_equal(int_of(token_json, "messages"), 7);
-    assert_int_equal(int_of(token_json, "bytes"), 2 * (2304 + 4096) + 4096 + 520 + 4096);
+    assert_int_equal(int_of(token_json, "bytes"), 2 * (2304 + 4096) + 4096 + 520 + 3840);
     const json_t *predicted = json_object_get(json, "predicted");
     assert_near(json_number_value(json_object_get(predicted, "decode_tps")) / 1e6,
                 round(1 / plan->tensors.decode.seconds * 1e3) / 1e9, "decode"); // 6 digits
@@ -850,6 +887,7 @@ int main(void) {
         cmocka_unit_test(the_slowest_rank_counts),
         cmocka_unit_test(experts_are_read_as_they_are_chosen),
         cmocka_unit_test(layers_run_one_after_the_other),
+        cmocka_unit_test(groups_of_sequences_keep_ranks_at_work),
         cmocka_unit_test(steps_go_in_parts),
         cmocka_unit_test(shares_of_memory),
         cmocka_unit_test(what_is_faster_is_never_slower),

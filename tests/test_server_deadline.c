@@ -5,10 +5,10 @@
 
 int64_t __real_qn_clock(void);
 int64_t __wrap_qn_clock(void);
-qn_status __real_qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                                     qn_err *err);
-qn_status __wrap_qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                                     qn_err *err);
+qn_status __real_qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                                      int64_t prompt_rows, qn_err *err);
+qn_status __wrap_qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                                      int64_t prompt_rows, qn_err *err);
 
 static atomic_int n_steps;
 static const int64_t hour_ns = 3600000000000;
@@ -19,10 +19,10 @@ int64_t __wrap_qn_clock(void) {
     return __real_qn_clock() + (atomic_load(&n_steps) > STEPS ? hour_ns : 0);
 }
 
-qn_status __wrap_qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                                     qn_err *err) {
+qn_status __wrap_qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                                      int64_t prompt_rows, qn_err *err) {
     atomic_fetch_add(&n_steps, 1);
-    return __real_qn_generations_step(gens, n, prompt_rows, err);
+    return __real_qn_generations_begin(out, gens, n, prompt_rows, err);
 }
 
 static void answers_that_are_cut_say_so(void **state) {

@@ -5,18 +5,18 @@
 #include "session/generate_int.h"
 #include "session/session_int.h"
 
-qn_status __real_qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                                     qn_err *err);
-qn_status __wrap_qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                                     qn_err *err);
+qn_status __real_qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                                      int64_t prompt_rows, qn_err *err);
+qn_status __wrap_qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                                      int64_t prompt_rows, qn_err *err);
 
 static _Atomic(const qn_engine *) broken; // NULL: all steps are fine
 static atomic_int n_failed;
 
-qn_status __wrap_qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                                     qn_err *err) {
+qn_status __wrap_qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                                      int64_t prompt_rows, qn_err *err) {
     if (gens[0]->session->engine != atomic_load(&broken))
-        return __real_qn_generations_step(gens, n, prompt_rows, err);
+        return __real_qn_generations_begin(out, gens, n, prompt_rows, err);
     atomic_fetch_add(&n_failed, 1);
     return QN_FAIL(err, STATE, "the device is lost");
 }

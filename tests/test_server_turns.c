@@ -15,10 +15,10 @@ qn_status __real_qn_image_decode(qn_image *out, const void *data, size_t size,
                                  const qn_image_limits *limits, qn_err *err);
 qn_status __wrap_qn_image_decode(qn_image *out, const void *data, size_t size,
                                  const qn_image_limits *limits, qn_err *err);
-qn_status __real_qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                                     qn_err *err);
-qn_status __wrap_qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                                     qn_err *err);
+qn_status __real_qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                                      int64_t prompt_rows, qn_err *err);
+qn_status __wrap_qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                                      int64_t prompt_rows, qn_err *err);
 void __real_qn_image_deinit(qn_image *image);
 void __wrap_qn_image_deinit(qn_image *image);
 
@@ -52,10 +52,10 @@ qn_status __wrap_qn_image_decode(qn_image *out, const void *data, size_t size,
     return status;
 }
 
-qn_status __wrap_qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                                     qn_err *err) {
+qn_status __wrap_qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                                      int64_t prompt_rows, qn_err *err) {
     atomic_store(&is_in_step, atomic_load(&picture) != NULL);
-    return __real_qn_generations_step(gens, n, prompt_rows, err);
+    return __real_qn_generations_begin(out, gens, n, prompt_rows, err);
 }
 
 void __wrap_qn_image_deinit(qn_image *image) {

@@ -249,8 +249,13 @@ static void prompts_keep_to_their_share(void **state) {
     assert_int_equal(counts.tokens, CHUNK);
     add(b, &requests[1], NULL);
     for (int64_t i = 1; i <= 90 / SHARE; i++) {
+        const int64_t before = counts.tokens;
         ASSERT_OK(qn_batch_step(NULL, b, &err));
         counts = batch_counts(b);
+        if (b->shared->n_flights > 1) { // rows take turns
+            assert_in_range(counts.tokens - before, 0, SHARE);
+            continue;
+        }
         assert_int_equal(counts.tokens, CHUNK + i * (1 + SHARE));
         assert_int_equal(requests[0].heard.n, i + 1);
     }

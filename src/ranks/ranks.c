@@ -238,6 +238,9 @@ qn_status qn_ranks_agree_late(qn_ranks *ranks, qn_status own, qn_err *err) {
 // --- two of them ---------------------------------------------------------------------------------
 
 static qn_ranks_op op_of(const qn_ranks_request *request) {
+    if (request->is_all)
+        return (qn_ranks_op){
+            .what = "broadcast", .bytes = request->bytes, .side = "from", .peer = request->peer};
     return (qn_ranks_op){.what = request->is_send ? "send" : "receive",
                          .bytes = request->bytes,
                          .side = request->is_send ? "to" : "from",
@@ -293,6 +296,22 @@ qn_status qn_ranks_receive(qn_ranks_request *request, qn_ranks *ranks, void *dat
                            int from, int tag, qn_err *err) {
     *request = (qn_ranks_request){.bytes = bytes, .peer = from};
     return begin(request, ranks, data, tag, err);
+}
+
+// One that must go in pieces, one after the other, is waited for at once.
+qn_status qn_ranks_spread(qn_ranks_request *request, qn_ranks *ranks, const void *data,
+                          size_t bytes, qn_err *err) {
+    const qn_ranks_api *api = ranks->api;
+    void *from = (void *)(uintptr_t)data; // it is only read
+    *request = (qn_ranks_request){.bytes = bytes, .peer = ranks->place.rank, .is_all = true};
+    if (bytes > api->max_bytes) return qn_ranks_broadcast(ranks, from, bytes, request->peer, err);
+    QN_TRY(qn_ranks_failure(ranks, err));
+    const qn_ranks_op op = op_of(request);
+    count(ranks, bytes);
+    const int error = api->broadcast(&request->handle[0], ranks->group, from, bytes, request->peer);
+    if (error) return qn_ranks_finish(ranks, error, &request->handle[0], &op, err);
+    request->is_open = true;
+    return QN_OK;
 }
 
 qn_status qn_ranks_wait(qn_ranks *ranks, qn_ranks_request *request, qn_err *err) {

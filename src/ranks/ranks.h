@@ -68,7 +68,7 @@ typedef struct qn_ranks_request {
     void *handle[QN_RANKS_PIECES]; // of its pieces; NULL: done
     size_t bytes;
     int peer;
-    bool is_send, is_open;
+    bool is_send, is_all, is_open; // is_all: a broadcast
 } qn_ranks_request;
 
 // Begin to send or receive; `data` stays as it is until the request was waited for. Messages from
@@ -79,6 +79,12 @@ QN_MUST_CHECK qn_status qn_ranks_receive(qn_ranks_request *request, qn_ranks *ra
                                          size_t bytes, int from, int tag, qn_err *err);
 // A request that is not open is done.
 QN_MUST_CHECK qn_status qn_ranks_wait(qn_ranks *ranks, qn_ranks_request *request, qn_err *err);
+
+// Begins a broadcast from this rank, in the order of operations of all ranks; others may be begun
+// before it is done. `data` stays as it is until the request was waited for. Shared memory holds
+// messages until they are taken: whoever waits for that waits for ranks that are at something else.
+QN_MUST_CHECK qn_status qn_ranks_spread(qn_ranks_request *request, qn_ranks *ranks,
+                                        const void *data, size_t bytes, qn_err *err);
 
 // --- failure -------------------------------------------------------------------------------------
 

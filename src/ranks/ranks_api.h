@@ -38,8 +38,8 @@ struct qn_ranks_api {
     void (*close)(qn_ranks_group *group, bool is_failed);
 
     // Begin an operation, which `handle` (never NULL) stands for until `test` fails or says that it
-    // is done. Operations of all ranks at once are begun one at a time, in the same order by all
-    // ranks. Where they disagree on sizes, no more is written than there is room for. Messages from
+    // is done. Operations of all ranks at once are begun in the same order by all ranks; the root of
+    // a broadcast may begin others before it is done. Where they disagree on sizes, no more is written than there is room for. Messages from
     // one rank to another with the same tag (0 ... QN_RANKS_MAX_TAG + 1) arrive in order.
     int (*broadcast)(void **handle, qn_ranks_group *group, void *data, size_t bytes, int root);
     int (*all_gather)(void **handle, qn_ranks_group *group, void *to, const void *from,

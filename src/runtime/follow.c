@@ -32,9 +32,9 @@ static qn_status find_room(int32_t **body, int32_t **more, void *arg, const qn_t
     const int64_t n_groups = qn_state_layout_groups(f->engine->layout);
     if (order->words != sizeof f->want / sizeof(int32_t) || order->rest != 2 * n_groups)
         return QN_FAIL(err, FORMAT,
-                       "rank 0 ordered a runner by %lld and %d words, want %zu and %lld",
-                       (long long)order->words, order->rest, sizeof f->want / sizeof(int32_t),
-                       (long long)(2 * n_groups));
+                       "rank 0 ordered a runner by %lld and %lld words, want %zu and %lld",
+                       (long long)order->words, (long long)order->rest,
+                       sizeof f->want / sizeof(int32_t), (long long)(2 * n_groups));
     *body = (int32_t *)(void *)&f->want;
     *more = (int32_t *)(void *)f->n_pages;
     return QN_OK;
@@ -49,6 +49,9 @@ static qn_status check_want(const following *f, qn_err *err) {
             return QN_FAIL(err, FORMAT, "rank 0 has %lld pages of group %lld, the most is %d",
                            (long long)f->n_pages[g], (long long)g, INT32_MAX);
     }
+    if (f->want.n_lanes < 1 || f->want.n_lanes > QN_MAX_LANES)
+        return QN_FAIL(err, FORMAT, "rank 0 has %lld lanes, the most is %d",
+                       (long long)f->want.n_lanes, QN_MAX_LANES);
     if (f->want.n_groups == n_groups && f->want.n_slots >= 0 && f->want.n_slots <= INT32_MAX)
         return QN_OK;
     return QN_FAIL(err, FORMAT, "rank 0 has %lld groups and %lld slots, this rank %lld groups",
@@ -67,12 +70,16 @@ static qn_status open_runner(following *f, const qn_team_order *order, qn_err *e
                                  .positions = w->positions,
                                  .kept_bytes = w->kept_bytes,
                                  .n_pages = f->n_pages,
-                                 .n_slots = w->n_slots};
+                                 .n_slots = w->n_slots,
+                                 .lanes = (int)w->n_lanes};
     const uint64_t n_meetings = f->team->n_meetings;
     qn_runner *runner;
     QN_TRY(check_want(f, err));
     const qn_status status = qn_runner_create(&runner, &opts, err);
-    if (!status) f->team->runners[order->runner] = runner;
+    if (!status) {
+        f->team->runners[order->runner] = runner;
+        qn_runner_team_number(runner, order->runner);
+    }
     // All know that it failed, and may do without; unless this rank has not come to meet them.
     const bool is_known = f->team->n_meetings > n_meetings;
     return is_known && !qn_ranks_failure(f->team->ranks, NULL) ? QN_OK : status;

@@ -105,7 +105,10 @@ static qn_status make_plan(qn_memory *out, int64_t *slots, const qn_engine *engi
     QN_TRY(qn_runner_measure(&size, &opts, err));
     plan.cache = size.state.cache_used;
     const bool is_card = where && !where->kind->has_host_memory; // tables are here
-    plan.activations = size.arena + size.scratch + (is_card ? 0 : size.tables);
+    plan.activations = size.arena + size.scratch;
+    if (!is_card && (!qn_i64_add(&plan.activations, plan.activations, size.tables) ||
+                     !qn_i64_add(&plan.activations, plan.activations, size.lanes)))
+        plan.activations = INT64_MAX;
     plan.program = qn_machine_resident_memory();
     for (size_t i = 0; i < engine->n_stages && engine->is_loaded; i++) {
         if (engine->stages[i].device->kind->has_host_memory)

@@ -1,6 +1,7 @@
 #include "runtime/check.h"
 #include "runtime/runner_int.h"
 #include "runtime/runner_team.h"
+#include "runtime/split_cost.h"
 #include "runtime/tally.h"
 
 #include "core/log.h"
@@ -10,6 +11,7 @@
 #include <string.h>
 
 enum { LOG_TIMES = 2 }; // of QN_DEBUG
+_Static_assert((int)QN_SPLIT_LANES == (int)QN_MAX_LANES, "as many as are predicted");
 
 // --- messages ------------------------------------------------------------------------------------
 
@@ -53,12 +55,35 @@ qn_status qn_runner_make_room(int32_t **message, size_t *words, bool *has_room, 
     return QN_OK;
 }
 
+// By layers, while one rank computes a step another can compute the next; not where a step is
+// looked at as a whole, which its program has until the next one.
+static int choose_lanes(const qn_runner *r) {
+    const qn_team *team = r->engine->team;
+    const qn_runner_opts *o = &r->opts;
+    const bool is_looked_at = o->hidden || o->trace || r->engine->switches.layers ||
+                              r->engine->switches.debug >= LOG_TIMES;
+    if (o->lanes) return o->lanes;
+    if (!team || team->split != QN_SPLIT_LAYERS || is_looked_at) return 1;
+    return qn_split_lanes(team->n_ranks, o->segs);
+}
+
 // Room for the largest message, touched where it is used only. A record may have given rows.
-static qn_status init_message(qn_runner *r, qn_err *err) {
+static qn_status init_lane(qn_runner_lane *lane, const qn_runner *r, qn_err *err) {
     const qn_step_sizes max = qn_runner_max_sizes(r);
     if (r->opts.n_pages) return QN_OK; // its messages come with their orders
-    if (!r->opts.is_replay) return alloc_message(&r->message, &r->message_words, &max, err);
-    return qn_runner_make_room(&r->message, &r->message_words, &r->has_given_room, r, &max, err);
+    lane->seqs = qn_alloc((size_t)r->opts.segs, sizeof(qn_seq *));
+    if (!lane->seqs) return QN_NOMEM(err, "a step");
+    if (!r->opts.is_replay) return alloc_message(&lane->message, &lane->message_words, &max, err);
+    return qn_runner_make_room(&lane->message, &lane->message_words, &lane->has_given_room, r, &max,
+                               err);
+}
+
+static qn_status init_lanes(qn_runner *r, qn_err *err) {
+    const qn_step_sizes copies = {.groups = qn_state_groups(r->state), .copies = QN_COPIES_MAX};
+    size_t words;
+    r->n_lanes = choose_lanes(r);
+    for (int i = 0; i < r->n_lanes; i++) QN_TRY(init_lane(&r->lanes[i], r, err));
+    return alloc_message(&r->copying, &words, &copies, err);
 }
 
 // Opens the file that the steps are recorded in, where one is wanted.
@@ -326,7 +351,7 @@ static qn_status init_parts(qn_runner *r, qn_err *err) {
     state.flush = qn_runner_flush;
     state.flush_arg = r;
     QN_TRY(qn_state_create(&r->state, &state, err));
-    QN_TRY(init_message(r, err));
+    QN_TRY(init_lanes(r, err));
     if (!r->opts.is_replay && !r->opts.n_pages) QN_TRY(init_record(r, err));
     r->began = qn_clock();
     QN_TRY(init_stages(r, false, err));
@@ -352,6 +377,7 @@ qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *
     if (!r) return QN_NOMEM(err, "runner");
     r->opts = *opts;
     r->engine = opts->engine;
+    r->lane = r->lanes;
     qn_status status = check_rank(r, err);
     if (!status) status = init_parts(r, err);
     if (r->team) status = qn_runner_team_open(r, status, err);
@@ -377,9 +403,35 @@ void qn_runner_destroy(qn_runner *r) {
     for (size_t i = 0; i < r->n_cuts; i++) qn_free(r->cuts[i].rows);
     qn_free(r->cuts);
     qn_record_destroy(r->record);
-    qn_free(r->message);
+    for (int i = 0; i < QN_MAX_LANES; i++) {
+        qn_free(r->lanes[i].message);
+        qn_free(r->lanes[i].parts);
+        qn_free(r->lanes[i].seqs);
+    }
+    qn_free(r->copying);
     qn_state_destroy(r->state);
     qn_free(r);
+}
+
+// What ranks need beside their programs: messages of steps, of their parts too, and what comes back
+// of them.
+static int64_t measure_lanes(const qn_runner *r) {
+    const qn_runner_opts *o = &r->opts;
+    const qn_outputs_max max = {.rows = o->rows, .outs = o->outs, .lanes = choose_lanes(r)};
+    const qn_step_sizes step = {.rows = o->rows,
+                                .segs = o->segs,
+                                .outs = o->outs,
+                                .groups = qn_state_groups(r->state),
+                                .pages = (o->context + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS,
+                                .copies = QN_COPIES_MAX};
+    size_t words;
+    int64_t all;
+    if (!r->engine->team) return 0;
+    if (!qn_step_measure(&words, &step, NULL) &&
+        qn_size_mul(&words, words, sizeof(int32_t) * (1 + QN_STEP_PARTS) * (size_t)max.lanes) &&
+        words <= INT64_MAX && qn_i64_add(&all, (int64_t)words, qn_outputs_bytes(r->engine, &max)))
+        return all;
+    return INT64_MAX;
 }
 
 static void add_size(qn_runner_size *to, const qn_program *program, const qn_device *where) {
@@ -407,6 +459,7 @@ qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_
     for (size_t i = 0; i < r->engine->n_stages; i++)
         add_size(&size, r->stages[i].program, opts->where);
     if (r->head.program) add_size(&size, r->head.program, opts->where);
+    size.lanes = measure_lanes(r);
     *out = size;
 
 done:
@@ -415,6 +468,8 @@ done:
 }
 
 qn_state *qn_runner_state(qn_runner *runner) { return runner->state; }
+
+int qn_runner_lanes(const qn_runner *runner) { return runner->n_lanes; }
 
 int64_t qn_runner_steps(const qn_runner *runner) { return runner->counts.steps; }
 bool qn_runner_is_recorded(const qn_runner *runner) { return runner->record != NULL; }

@@ -42,10 +42,12 @@ typedef struct qn_runner_opts {
     // It has no sequences, and its steps come as orders (team.h). NULL: not so.
     const int64_t *n_pages;
     int64_t n_slots;
+    int lanes; // as rank 0 has chosen them
 } qn_runner_opts;
 
 typedef struct qn_runner_size {
     int64_t arena, scratch, tables; // activations; per-thread scratch; step tables and bindings
+    int64_t lanes;                  // messages of steps, and what other ranks send of them
     qn_state_size state;
 } qn_runner_size;
 
@@ -72,13 +74,24 @@ typedef struct qn_segment {
 QN_MUST_CHECK qn_status qn_runner_step(qn_runner *runner, const qn_segment *segments, int64_t n,
                                        qn_err *err);
 
+// The same in two calls. Where ranks have a model by layers, as many steps as there are lanes may
+// be under way between them, of different sequences: the first rank computes one while others
+// compute the one before. Lanes are numbered from 0; one of them has one step at a time. They end
+// in the order in which they began, and other steps of the runner may run in a free lane meanwhile.
+// A sequence is left alone until its step has ended.
+enum { QN_MAX_LANES = 16 };
+int qn_runner_lanes(const qn_runner *runner);
+QN_MUST_CHECK qn_status qn_runner_begin(qn_runner *runner, int lane, const qn_segment *segments,
+                                        int64_t n, qn_err *err);
+QN_MUST_CHECK qn_status qn_runner_end(qn_runner *runner, int lane, qn_err *err);
+
 // Runs a message from a record (record.h) as it is; its indices are checked first. All logits
 // of wanted rows are there then. *n_out: how many are wanted. The runner must have run no step of
 // its own.
 QN_MUST_CHECK qn_status qn_runner_replay(int64_t *n_out, qn_runner *runner, qn_replay *replay,
                                          qn_touched *touched, bool *more, qn_err *err);
 
-// Row `row` of an output of the last step ("logits": the wanted rows in order, of which those of
+// Row `row` of an output of the step that ended last ("logits": the wanted rows in order, of which those of
 // segments with `top` are undefined where qn_runner_find_top succeeds); NULL if there is no such
 // output. Borrowed until the next step.
 const float *qn_runner_row(const qn_runner *runner, const char *output, int64_t row);

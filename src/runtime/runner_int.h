@@ -41,6 +41,20 @@ typedef struct qn_runner_cut {
     float *rows; // (rows of the largest step, width)
 } qn_runner_cut;
 
+// A step from its message to its end (qn_runner_begin).
+typedef struct qn_runner_lane {
+    int32_t *message; // with room for the largest step; NULL: of a rank that follows
+    size_t message_words;
+    bool has_given_room; // the message has room for given rows, too
+    int32_t *parts;      // messages of the parts, where there are several; orders of rank 0
+    size_t part_words;
+    int n_parts;
+    qn_step step;    // the whole one
+    qn_seq **seqs;   // (opts.segs) that it is of
+    int64_t n_seqs;  // 0: no step is under way
+    bool is_stopped; // before its end: what it computes is unknown
+} qn_runner_lane;
+
 struct qn_runner {
     qn_runner_opts opts;
     const qn_engine *engine;
@@ -48,13 +62,14 @@ struct qn_runner {
     qn_runner_stage *stages; // (engine->n_stages)
     qn_runner_cut *cuts;     // (n_cuts)
     size_t n_cuts;
-    bool has_decode;  // the second phase has a plan of its own
-    int32_t *message; // of the step, with room for the largest
-    size_t message_words;
-    bool has_given_room; // the message has room for given rows, too
-    qn_step step;        // its arrays
-    qn_record *record;   // gets every message; NULL: not wanted
-    qn_err failed;       // an error that could not be returned: the next step fails with it
+    bool has_decode; // the second phase has a plan of its own
+    qn_runner_lane lanes[QN_MAX_LANES];
+    int n_lanes;
+    qn_runner_lane *lane; // of the step that is being computed, or ended last
+    qn_step step;         // its arrays, or those of the part that is being computed
+    int32_t *copying;     // a message without rows, with room for the most copies
+    qn_record *record;    // gets every message; NULL: not wanted
+    qn_err failed;        // an error that could not be returned: the next step fails with it
     qn_status failed_status;
     qn_session_counts counts;
     qn_runner_stage head; // the prediction head; without a program: none

@@ -3,16 +3,18 @@
 // With a split of layers each output is on one rank. With one of tensors every rank has all of them
 // but logits and best logits, of which it has its own part of the vocabulary. Both sides go through
 // the outputs in the order of the sender's plan, so that messages need no names.
+//
+// Several steps may be under way. A rank that has computed one keeps what rank 0 wants of it in the
+// step's lane and goes on, while messages are on their way; rank 0 takes them when it wants them.
 #include "runtime/best_lists.h"
 #include "runtime/runner_team.h"
+#include "runtime/split_cost.h"
 
 #include "core/mem.h"
 #include "ir/cut.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum { TAG_COUNT = 1, TAG_LIST, TAG_ROWS };
 
 static bool is_best(const char *output) { return strcmp(output, "best") == 0; }
 
@@ -125,8 +127,26 @@ static bool is_held(const qn_team *team, int rank) {
     return team->rank == 0 ? is_far(team, rank) : rank == team->rank;
 }
 
-static qn_status make_room(qn_shared_plan *plan, const qn_team *team, int64_t max_rows,
-                           int64_t max_outs, qn_err *err) {
+static qn_status room_for_rows(qn_whole_output *whole, const qn_outputs_max *max, qn_err *err) {
+    size_t n;
+    whole->n_rows = whole->sym == QN_SYM_T ? max->rows : max->outs;
+    if (qn_size_mul(&n, (size_t)whole->n_rows, (size_t)whole->width) &&
+        qn_size_mul(&n, n, (size_t)max->lanes))
+        whole->rows = qn_alloc(n, sizeof *whole->rows);
+    return whole->rows ? QN_OK : QN_NOMEM(err, "outputs of ranks");
+}
+
+// A message has a row at least. Of a step in parts, each part has its own.
+static qn_status room_for_sends(qn_shared_plan *plan, const qn_outputs_max *max, qn_err *err) {
+    plan->max_sends = plan->n_whole * ((size_t)max->outs + QN_STEP_PARTS);
+    plan->n_lanes = max->lanes;
+    plan->n_sends = qn_alloc((size_t)max->lanes, sizeof *plan->n_sends);
+    plan->sends = qn_alloc((size_t)max->lanes, plan->max_sends * sizeof *plan->sends);
+    return plan->n_sends && plan->sends ? QN_OK : QN_NOMEM(err, "outputs of ranks");
+}
+
+static qn_status make_room(qn_shared_plan *plan, const qn_team *team, const qn_outputs_max *max,
+                           qn_err *err) {
     const qn_far_outputs *far = &plan->far;
     int64_t best = 1;
     plan->whole = qn_alloc(far->first[team->n_ranks], sizeof *plan->whole);
@@ -143,27 +163,20 @@ static qn_status make_room(qn_shared_plan *plan, const qn_team *team, int64_t ma
                     (qn_whole_output){.name = o->name, .sym = (qn_sym)o->sym, .width = o->width};
         }
     }
-    for (size_t i = 0; i < plan->n_whole; i++) {
-        qn_whole_output *whole = &plan->whole[i];
-        const int64_t rows = whole->sym == QN_SYM_T ? max_rows : max_outs;
-        size_t n;
-        if (qn_size_mul(&n, (size_t)rows, (size_t)whole->width))
-            whole->rows = qn_alloc(n, sizeof *whole->rows);
-        if (!whole->rows) return QN_NOMEM(err, "outputs of ranks");
-    }
-    plan->best = qn_alloc((size_t)max_outs, (size_t)best * sizeof *plan->best);
+    for (size_t i = 0; i < plan->n_whole; i++) QN_TRY(room_for_rows(&plan->whole[i], max, err));
+    if (team->rank > 0) return room_for_sends(plan, max, err);
+    plan->best = qn_alloc((size_t)max->outs, (size_t)best * sizeof *plan->best);
     return plan->best ? QN_OK : QN_NOMEM(err, "outputs of ranks");
 }
 
 qn_status qn_outputs_exchange(qn_shared_plan *plan, qn_runner *r, const qn_runner_stage *stage,
-                              int64_t max_rows, int64_t max_outs, qn_err *err) {
+                              const qn_outputs_max *max, qn_err *err) {
     const qn_team *team = r->engine->team;
     qn_far_output *own = NULL;
     size_t n_own = 0;
     qn_status status = describe(&own, &n_own, team, stage, err);
     status = exchange(&plan->far, team, own, n_own, status, err);
-    // Those that follow keep one rank's best logits here before they are sent.
-    if (!status) status = make_room(plan, team, max_rows, max_outs, err);
+    if (!status) status = make_room(plan, team, max, err);
     qn_free(own);
     return qn_ranks_agree(team->ranks, status, err);
 }
@@ -172,12 +185,27 @@ void qn_outputs_free(qn_shared_plan *plan) {
     for (size_t i = 0; i < plan->n_whole; i++) qn_free(plan->whole[i].rows);
     qn_free(plan->whole);
     qn_free(plan->best);
+    qn_free(plan->sends);
+    qn_free(plan->n_sends);
     qn_free(plan->far.items);
     qn_free(plan->far.first);
     *plan = (qn_shared_plan){0};
 }
 
-// --- sending -------------------------------------------------------------------------------------
+// Of what rank 0 puts together: logits of wanted rows and the best of them, and the rows that the
+// prediction head reads.
+int64_t qn_outputs_bytes(const qn_engine *engine, const qn_outputs_max *max) {
+    const qn_hparams *hp = engine->model->hparams;
+    int64_t wanted, rows = 0, all;
+    if (qn_i64_mul(&wanted, max->outs, hp->vocab + 2 + 2 * QN_HEAD_TOP) &&
+        qn_i64_mul(&rows, engine->opts.mtp ? max->rows : 0, hp->width) &&
+        qn_i64_add(&all, wanted, rows) &&
+        qn_i64_mul(&all, all, max->lanes * (int64_t)sizeof(float)))
+        return all;
+    return INT64_MAX;
+}
+
+// --- messages ------------------------------------------------------------------------------------
 
 static int64_t rows_of(qn_sym sym, const qn_step *step) {
     return sym == QN_SYM_T ? step->n_rows : step->n_out;
@@ -187,98 +215,82 @@ static bool is_row_sent(bool has_best, const qn_step *step, int64_t row) {
     return !has_best || !step->out_full || step->out_full[row];
 }
 
-static qn_status send(const qn_team *team, const float *data, int64_t n, qn_err *err) {
-    qn_ranks_request request = {0};
-    QN_TRY(qn_ranks_send(&request, team->ranks, data, (size_t)n * sizeof *data, 0, TAG_ROWS, err));
-    return qn_ranks_wait(team->ranks, &request, err);
+// Rows [first, end) of an output that go in one message. Both sides find the same ones.
+typedef struct row_range {
+    int64_t first, end;
+} row_range;
+
+// The next ones after `range`; false: there are none. Best logits go in messages that shared memory
+// carries without help of a rank that computes already; of shares of a vocabulary, rows do not lie
+// together at rank 0.
+static bool next_rows(row_range *range, const qn_team *team, const qn_far_output *o,
+                      const qn_step *step) {
+    const int64_t n = rows_of((qn_sym)o->sym, step);
+    int64_t max = team->split == QN_SPLIT_LAYERS ? n : 1;
+    if (is_best(o->name)) max = QN_SPLIT_LISTS;
+    range->first = range->end;
+    while (range->first < n && !is_row_sent(o->has_best, step, range->first)) range->first++;
+    range->end = range->first;
+    while (range->end < n && range->end - range->first < max &&
+           is_row_sent(o->has_best, step, range->end))
+        range->end++;
+    return range->end > range->first;
 }
 
-// Rows of outputs that are sent: from the program, or (program NULL) where they were kept.
-typedef struct sending {
-    const qn_runner *runner;
-    const qn_shared_plan *plan;
-    const qn_program *program;
-    const qn_step *step;
-    int64_t first_row, first_out;
-} sending;
-
-static float *kept_row(const sending *s, const qn_plan_output *o, int64_t i) {
-    const qn_whole_output *whole = find_whole(s->plan, o->name);
-    const int64_t first = o->rows.sym == QN_SYM_T ? s->first_row : s->first_out;
-    return whole->rows + (first + i) * whole->width;
+static float *lane_row(const qn_whole_output *whole, const qn_output_place *at, int64_t i) {
+    const int64_t first = whole->sym == QN_SYM_T ? at->row : at->out;
+    return whole->rows + (at->lane * whole->n_rows + first + i) * whole->width;
 }
 
-static const float *row_of(const sending *s, const qn_plan_output *o, int64_t i) {
-    return s->program ? s->program->device->kind->row(s->program, o, i) : kept_row(s, o, i);
+// --- sending -------------------------------------------------------------------------------------
+
+static qn_status send_rows(qn_shared_plan *plan, const qn_team *team, const float *rows, int64_t n,
+                           const qn_output_place *at, qn_err *err) {
+    size_t *k = &plan->n_sends[at->lane];
+    qn_ranks_request *request = &plan->sends[(size_t)at->lane * plan->max_sends + (*k)++];
+    QN_TRY(qn_ranks_send(request, team->ranks, rows, (size_t)n * sizeof *rows, 0, at->tag, err));
+    // By tensors rank 0 takes them at once, and there may be one for each row of a prompt.
+    return team->split == QN_SPLIT_TENSORS ? qn_ranks_wait(team->ranks, request, err) : QN_OK;
 }
 
-static qn_status send_output(const sending *s, const qn_plan_output *o, bool has_best,
-                             qn_err *err) {
-    const int64_t n = rows_of(o->rows.sym, s->step), width = o->arg.width;
-    const qn_team *team = s->runner->engine->team;
-    const bool is_list = is_best(o->name);
-    for (int64_t i = 0; i < n; i++) {
-        if (!is_row_sent(has_best, s->step, i)) continue;
-        if (is_list)
-            memcpy(s->plan->best + i * width, row_of(s, o, i), (size_t)width * sizeof(float));
-        else
-            QN_TRY(send(team, row_of(s, o, i), width, err));
-    }
-    return is_list && n ? send(team, s->plan->best, n * width, err) : QN_OK;
-}
-
-static const qn_shared_plan *shared_plan(const qn_runner *r, const qn_runner_stage *stage) {
-    return stage == &r->head ? &r->team->head : &r->team->model;
-}
-
-static qn_status send_all(const sending *s, const qn_runner_stage *stage, qn_err *err) {
-    const qn_plan *plan = qn_runner_plan(stage);
-    const bool has_best = qn_plan_find_output(plan, "best") != NULL;
-    for (size_t i = 0; i < plan->n_outputs; i++) {
-        const qn_plan_output *o = &plan->outputs[i];
-        if (is_sent(s->runner->engine->team, plan, o))
-            QN_TRY(send_output(s, o, has_best && strcmp(o->name, "logits") == 0, err));
+static qn_status send_output(qn_shared_plan *plan, const qn_runner *r, const qn_far_output *o,
+                             const qn_runner_stage *stage, const qn_step *step,
+                             const qn_output_place *at, qn_err *err) {
+    const qn_team *team = r->engine->team;
+    const qn_program *program = stage->program;
+    const qn_whole_output *whole = find_whole(plan, o->name);
+    const qn_plan_output *output = qn_plan_find_output(qn_runner_plan(stage), o->name);
+    row_range range = {0};
+    while (next_rows(&range, team, o, step)) {
+        for (int64_t i = range.first; i < range.end; i++)
+            memcpy(lane_row(whole, at, i), program->device->kind->row(program, output, i),
+                   (size_t)o->width * sizeof(float));
+        QN_TRY(send_rows(plan, team, lane_row(whole, at, range.first),
+                         (range.end - range.first) * o->width, at, err));
     }
     return QN_OK;
 }
 
-qn_status qn_outputs_send(const qn_runner *r, const qn_runner_stage *stage, const qn_step *step,
-                          qn_err *err) {
-    const sending s = {
-        .runner = r, .plan = shared_plan(r, stage), .program = stage->program, .step = step};
-    return send_all(&s, stage, err);
+qn_status qn_outputs_send(qn_shared_plan *plan, const qn_runner *r, const qn_runner_stage *stage,
+                          const qn_step *step, const qn_output_place *at, qn_err *err) {
+    const int own = r->engine->team->rank;
+    for (size_t i = plan->far.first[own]; i < plan->far.first[own + 1]; i++)
+        QN_TRY(send_output(plan, r, &plan->far.items[i], stage, step, at, err));
+    return QN_OK;
 }
 
-void qn_outputs_keep(const qn_runner *r, const qn_runner_stage *stage, const qn_step *step,
-                     int64_t first_row, int64_t first_out) {
-    const sending s = {.runner = r,
-                       .plan = shared_plan(r, stage),
-                       .step = step,
-                       .first_row = first_row,
-                       .first_out = first_out};
-    const qn_plan *plan = qn_runner_plan(stage);
-    const bool has_best = qn_plan_find_output(plan, "best") != NULL;
-    for (size_t k = 0; k < plan->n_outputs; k++) {
-        const qn_plan_output *o = &plan->outputs[k];
-        const bool is_rare = has_best && strcmp(o->name, "logits") == 0;
-        if (!is_sent(r->engine->team, plan, o)) continue;
-        for (int64_t i = 0; i < rows_of(o->rows.sym, step); i++) {
-            if (is_row_sent(is_rare, step, i))
-                memcpy(kept_row(&s, o, i), stage->program->device->kind->row(stage->program, o, i),
-                       (size_t)o->arg.width * sizeof(float));
-        }
-    }
+qn_status qn_outputs_reuse(qn_shared_plan *plan, const qn_team *team, int lane, qn_err *err) {
+    if (!plan->sends) return QN_OK;
+    for (size_t i = 0; i < plan->n_sends[lane]; i++)
+        QN_TRY(qn_ranks_wait(team->ranks, &plan->sends[(size_t)lane * plan->max_sends + i], err));
+    plan->n_sends[lane] = 0;
+    return QN_OK;
 }
 
-qn_status qn_outputs_send_kept(const qn_runner *r, const qn_runner_stage *stage,
-                               const qn_step *step, int64_t first_row, int64_t first_out,
-                               qn_err *err) {
-    const sending s = {.runner = r,
-                       .plan = shared_plan(r, stage),
-                       .step = step,
-                       .first_row = first_row,
-                       .first_out = first_out};
-    return send_all(&s, stage, err);
+void qn_outputs_sent(qn_shared_plan *plan, const qn_team *team) {
+    qn_status status = QN_OK;
+    for (int i = 0; i < plan->n_lanes && !status; i++)
+        status = qn_outputs_reuse(plan, team, i, NULL);
 }
 
 // --- taking --------------------------------------------------------------------------------------
@@ -288,28 +300,23 @@ typedef struct taking {
     const qn_team *team;
     qn_shared_plan *plan;
     const qn_step *step;
-    int64_t first_row, first_out;
+    const qn_output_place *at;
     int rank;
     int64_t n_before; // logits of the ranks before
 } taking;
 
 static qn_status receive(const taking *t, float *to, int64_t n, qn_err *err) {
     qn_ranks_request request = {0};
-    QN_TRY(qn_ranks_receive(&request, t->team->ranks, to, (size_t)n * sizeof *to, t->rank, TAG_ROWS,
-                            err));
+    QN_TRY(qn_ranks_receive(&request, t->team->ranks, to, (size_t)n * sizeof *to, t->rank,
+                            t->at->tag, err));
     return qn_ranks_wait(t->team->ranks, &request, err);
-}
-
-static float *whole_row(const taking *t, const qn_whole_output *whole, int64_t i) {
-    const int64_t first = whole->sym == QN_SYM_T ? t->first_row : t->first_out;
-    return whole->rows + (first + i) * whole->width;
 }
 
 // Adds one rank's best logits, (n, width) at plan->best.
 static void add_best(const taking *t, const qn_whole_output *whole, int64_t n) {
     const int64_t width = whole->width, max = width / 2 - 1;
     for (int64_t i = 0; i < n; i++) {
-        float *row = whole_row(t, whole, i);
+        float *row = lane_row(whole, t->at, i);
         if (t->n_before == 0) qn_best_clear(row, max);
         qn_best_add(row, t->plan->best + i * width, max, t->step->top, t->n_before);
     }
@@ -317,16 +324,14 @@ static void add_best(const taking *t, const qn_whole_output *whole, int64_t n) {
 
 static qn_status take_output(const taking *t, const qn_far_output *o, qn_err *err) {
     const qn_whole_output *whole = find_whole(t->plan, o->name);
-    const int64_t n = rows_of((qn_sym)o->sym, t->step);
-    if (is_best(o->name)) {
-        if (n) QN_TRY(receive(t, t->plan->best, n * o->width, err));
-        add_best(t, whole, n);
-        return QN_OK;
+    const bool is_list = is_best(o->name);
+    row_range range = {0};
+    while (next_rows(&range, t->team, o, t->step)) {
+        float *to = is_list ? t->plan->best + range.first * o->width
+                            : lane_row(whole, t->at, range.first) + t->n_before;
+        QN_TRY(receive(t, to, (range.end - range.first) * o->width, err));
     }
-    for (int64_t i = 0; i < n; i++) {
-        if (is_row_sent(o->has_best, t->step, i))
-            QN_TRY(receive(t, whole_row(t, whole, i) + t->n_before, o->width, err));
-    }
+    if (is_list) add_best(t, whole, rows_of((qn_sym)o->sym, t->step));
     return QN_OK;
 }
 
@@ -340,19 +345,16 @@ static void take_own(const taking *t, const qn_far_output *o, const qn_runner_st
     for (int64_t i = 0; i < n; i++) {
         if (!is_row_sent(o->has_best, t->step, i)) continue;
         const float *row = program->device->kind->row(program, output, i);
-        memcpy(is_list ? t->plan->best + i * o->width : whole_row(t, whole, i), row,
+        memcpy(is_list ? t->plan->best + i * o->width : lane_row(whole, t->at, i), row,
                (size_t)o->width * sizeof *row);
     }
     if (is_list) add_best(t, whole, n);
 }
 
 qn_status qn_outputs_take(qn_shared_plan *plan, const qn_runner *r, const qn_runner_stage *stage,
-                          const qn_step *step, int64_t first_row, int64_t first_out, qn_err *err) {
-    taking t = {.team = r->engine->team,
-                .plan = plan,
-                .step = step,
-                .first_row = first_row,
-                .first_out = first_out};
+                          const qn_step *step, const qn_output_place *at, qn_err *err) {
+    taking t = {.team = r->engine->team, .plan = plan, .step = step, .at = at};
+    plan->lane = at->lane;
     for (t.rank = 0; t.rank < t.team->n_ranks; t.rank++) {
         int64_t n_logits = 0;
         if (!is_far(t.team, t.rank)) continue;

@@ -126,14 +126,14 @@ static qn_sizes write_message(qn_runner *r, const qn_segment *segments, int64_t 
         if (segments[b].outs && segments[b].top > top) top = segments[b].top;
     }
     // The reference looks at all entries.
-    qn_step_begin(r->message, &own, r->check ? QN_HEAD_TOP : top,
-                  r->check ? 0 : r->engine->n_tokens);
-    qn_step_tables t = qn_step_tables_open(r->message, &own);
+    int32_t *message = r->lane->message;
+    qn_step_begin(message, &own, r->check ? QN_HEAD_TOP : top, r->check ? 0 : r->engine->n_tokens);
+    qn_step_tables t = qn_step_tables_open(message, &own);
     for (int64_t b = 0; b < n; b++) fill_segment(&t, &segments[b], b, is_shown);
     t.seg_row[n] = (int32_t)t.rows;
     if (qn_state_copies(&copies, r->state))
-        memcpy(qn_step_at(r->message, QN_STEP_COPIES), copies, (size_t)own.copies * sizeof *copies);
-    qn_step_view(&r->step, r->message);
+        memcpy(qn_step_at(message, QN_STEP_COPIES), copies, (size_t)own.copies * sizeof *copies);
+    qn_step_view(&r->step, message);
     return sizes;
 }
 
@@ -210,9 +210,10 @@ static qn_status finish_stages(qn_runner *r, qn_err *err) {
     return QN_OK;
 }
 
-// Copies come first: the step reads the pages and slots that they fill.
-static qn_status run_step(qn_runner *r, qn_err *err) {
-    if (r->team) return qn_runner_team_step(r, err);
+// Copies come first: the step reads the pages and slots that they fill. With other ranks, it is
+// over here and may go on there.
+static qn_status begin_step(qn_runner *r, qn_err *err) {
+    if (r->team) return qn_runner_team_begin(r, err);
     qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
     if (r->check) {
         QN_TRY(qn_check_run(r->check, r, err));
@@ -245,61 +246,99 @@ static void look_at_step(qn_runner *r) {
 // A check, a record or reading experts failed, or the step was stopped. One that ran wrote keys and values after those
 // that the sequences hold, which stay; recurrent states it may have changed, and what is copied
 // before its rows is there only if it ran: such sequences are empty afterwards.
-static void give_up(const qn_runner *r, const qn_segment *segments, int64_t n, bool is_run) {
+static void give_up(const qn_runner *r, qn_seq *const *seqs, int64_t n, bool is_run) {
     const bool is_kept = is_run && !qn_engine_is_recurrent(r->engine);
     for (int64_t b = 0; b < n; b++) {
-        qn_seq_cancel(segments[b].seq);
-        if (!is_kept) (void)qn_seq_truncate(segments[b].seq, 0);
+        qn_seq_cancel(seqs[b]);
+        if (!is_kept) (void)qn_seq_truncate(seqs[b], 0);
     }
 }
 
-qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn_err *err) {
+static qn_status room_for_given(qn_runner *r, qn_err *err) {
+    const qn_step_sizes max = qn_runner_max_sizes(r);
+    qn_runner_lane *lane = r->lane;
+    QN_TRY(qn_runner_make_room(&lane->message, &lane->message_words, &lane->has_given_room, r, &max,
+                               err));
+    return r->team ? qn_runner_team_reserve(r, err) : QN_OK;
+}
+
+static qn_status check_lane(const qn_runner *r, int lane, bool is_under_way, qn_err *err) {
+    const int64_t n = lane >= 0 && lane < r->n_lanes ? r->lanes[lane].n_seqs : -1;
+    if (is_under_way ? n > 0 : n == 0) return QN_OK;
+    return QN_FAIL(err, STATE, "lane %d of %d: a step of %lld sequences is under way", lane,
+                   r->n_lanes, (long long)n);
+}
+
+qn_status qn_runner_begin(qn_runner *r, int lane, const qn_segment *segments, int64_t n,
+                          qn_err *err) {
     QN_TRY(check_sizes(r, segments, n, err));
+    QN_TRY(check_lane(r, lane, false, err));
     if (r->failed_status) {
         if (err) *err = r->failed;
         return r->failed_status;
     }
-    if (count_given(segments, n)) {
-        const qn_step_sizes max = qn_runner_max_sizes(r);
-        QN_TRY(
-            qn_runner_make_room(&r->message, &r->message_words, &r->has_given_room, r, &max, err));
-        if (r->team) QN_TRY(qn_runner_team_reserve(r, err));
-    }
+    r->lane = &r->lanes[lane];
+    if (count_given(segments, n)) QN_TRY(room_for_given(r, err));
     QN_TRY(prepare(segments, n, err));
     const qn_sizes sizes = write_message(r, segments, n);
-    if (!r->team && !qn_runner_begin_stages(r, r->message, &sizes, 0)) {
+    if (!r->team && !qn_runner_begin_stages(r, r->lane->message, &sizes, 0)) {
         for (int64_t b = 0; b < n; b++) qn_seq_cancel(segments[b].seq);
         return QN_FAIL(err, LIMIT,
                        "a step of %lld rows cannot be bound: it is larger than was planned for, or "
                        "its device has no room for its tables",
                        (long long)sizes.rows);
     }
-    qn_status status = r->record ? qn_record_add(r->record, r->message, err) : QN_OK;
+    for (int64_t b = 0; b < n; b++) r->lane->seqs[b] = segments[b].seq;
+    r->lane->step = r->step;
+    qn_status status = r->record ? qn_record_add(r->record, r->lane->message, err) : QN_OK;
     const bool is_run = !status;
-    if (is_run) status = run_step(r, err);
-    if (!status && r->opts.go_on && !r->opts.go_on(r->opts.go_on_arg))
-        status = QN_FAIL(err, STOPPED, "stopped in a step of %lld rows", (long long)sizes.rows);
+    if (is_run) status = begin_step(r, err);
+    r->lane->is_stopped = r->opts.go_on && !r->opts.go_on(r->opts.go_on_arg);
     qn_state_clear_copies(r->state);
+    if (status)
+        give_up(r, r->lane->seqs, n, is_run);
+    else
+        r->lane->n_seqs = n;
+    return status;
+}
+
+qn_status qn_runner_end(qn_runner *r, int lane, qn_err *err) {
+    QN_TRY(check_lane(r, lane, true, err));
+    r->lane = &r->lanes[lane];
+    r->step = r->lane->step;
+    const int64_t n = r->lane->n_seqs;
+    qn_status status = r->team ? qn_runner_team_end(r, err) : QN_OK;
+    if (!status && r->lane->is_stopped)
+        status = QN_FAIL(err, STOPPED, "stopped in a step of %lld rows", (long long)r->step.n_rows);
+    r->lane->n_seqs = 0;
     if (status) {
-        give_up(r, segments, n, is_run);
+        give_up(r, r->lane->seqs, n, true);
         return status;
     }
-    for (int64_t b = 0; b < n; b++) qn_seq_finish(segments[b].seq);
+    for (int64_t b = 0; b < n; b++) qn_seq_finish(r->lane->seqs[b]);
     look_at_step(r);
     r->counts.steps++;
-    r->counts.rows += sizes.rows;
+    r->counts.rows += r->step.n_rows;
     return QN_OK;
+}
+
+qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn_err *err) {
+    int lane = 0;
+    while (lane + 1 < r->n_lanes && r->lanes[lane].n_seqs) lane++;
+    QN_TRY(qn_runner_begin(r, lane, segments, n, err));
+    return qn_runner_end(r, lane, err);
 }
 
 void qn_runner_flush(void *runner, const qn_copy *copies, int64_t n) {
     qn_runner *r = runner;
     const qn_step_sizes sizes = {.groups = qn_state_groups(r->state), .copies = n};
-    qn_step_begin(r->message, &sizes, 1, 0);
-    *qn_step_at(r->message, QN_STEP_SEG_ROW) = 0;
-    memcpy(qn_step_at(r->message, QN_STEP_COPIES), copies, (size_t)n * sizeof *copies);
+    qn_step_begin(r->copying, &sizes, 1, 0);
+    *qn_step_at(r->copying, QN_STEP_SEG_ROW) = 0;
+    memcpy(qn_step_at(r->copying, QN_STEP_COPIES), copies, (size_t)n * sizeof *copies);
     if (r->record && !r->failed_status)
-        r->failed_status = qn_record_add(r->record, r->message, &r->failed);
-    if (r->team && !r->failed_status) r->failed_status = qn_runner_team_copy(r, &r->failed);
+        r->failed_status = qn_record_add(r->record, r->copying, &r->failed);
+    if (r->team && !r->failed_status)
+        r->failed_status = qn_runner_team_copy(r, r->copying, &r->failed);
     qn_kv_copy(qn_state_memory(r->state), copies, n);
 }
 
@@ -330,30 +369,33 @@ static qn_status check_message(const qn_runner *r, qn_err *err) {
                              .n_adapters = r->engine->model->n_sets,
                              .top = QN_HEAD_TOP};
     qn_state_limits(&limits, r->state);
-    return qn_step_check(r->message, qn_step_words(r->message), &limits, err);
+    return qn_step_check(r->lane->message, qn_step_words(r->lane->message), &limits, err);
 }
 
 qn_status qn_runner_replay(int64_t *n_out, qn_runner *r, qn_replay *replay, qn_touched *touched,
                            bool *more, qn_err *err) {
-    QN_TRY(qn_replay_next(r->message, more, replay, r->message_words, err));
+    int32_t *message = r->lane->message;
+    QN_TRY(qn_replay_next(message, more, replay, r->lane->message_words, err));
     *n_out = 0;
     if (!*more) return QN_OK;
     QN_TRY(check_message(r, err));
-    qn_step_view(&r->step, r->message);
+    qn_step_view(&r->step, message);
     QN_TRY(qn_touched_add(touched, r->state, &r->step, err));
     if (r->step.n_rows == 0) {
-        if (r->team) QN_TRY(qn_runner_team_copy(r, err));
+        if (r->team) QN_TRY(qn_runner_team_copy(r, message, err));
         qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
         return QN_OK; // a device that failed tells it with the next rows
     }
-    int32_t *out_full = qn_step_at(r->message, QN_STEP_OUT_FULL);
+    int32_t *out_full = qn_step_at(message, QN_STEP_OUT_FULL);
     for (int64_t i = 0; i < r->step.n_out; i++) out_full[i] = 1;
     const qn_sizes sizes = sizes_of(&r->step);
-    if (!r->team && !qn_runner_begin_stages(r, r->message, &sizes, 0))
+    if (!r->team && !qn_runner_begin_stages(r, message, &sizes, 0))
         return QN_FAIL(err, LIMIT,
                        "a step of %lld rows cannot be bound: it is larger than was planned for, or "
                        "its device has no room for its tables",
                        (long long)sizes.rows);
     *n_out = r->step.n_out;
-    return run_step(r, err);
+    r->lane->step = r->step;
+    QN_TRY(begin_step(r, err));
+    return r->team ? qn_runner_team_end(r, err) : QN_OK;
 }

@@ -22,42 +22,49 @@ typedef struct qn_far_outputs {
 } qn_far_outputs;
 
 // An output that rank 0 puts together from what the others send; of the others, their own, which
-// they keep while a step goes in parts.
+// they keep until rank 0 has it, while they compute the next part or step.
 typedef struct qn_whole_output {
     const char *name; // borrowed from qn_far_outputs
     qn_sym sym;
-    int64_t width;
-    float *rows; // (max rows of a step, width)
+    int64_t width, n_rows; // n_rows: max of a step
+    float *rows;           // (lanes, n_rows, width)
 } qn_whole_output;
 
 // One plan of a runner, the model's or that of the prediction head.
 typedef struct qn_shared_plan {
     qn_far_outputs far;
-    qn_whole_output *whole; // (n_whole) of rank 0
+    qn_whole_output *whole; // (n_whole)
     size_t n_whole;
     float *best; // (max wanted rows, width) one rank's best logits, of rank 0
+    int lane;    // of rank 0: whose outputs were taken last
+    // Of the others: messages of each lane that may still be under way, (lanes, max_sends).
+    qn_ranks_request *sends;
+    size_t max_sends, *n_sends; // n_sends: (lanes)
+    int n_lanes;
 } qn_shared_plan;
 
 struct qn_runner_team {
     qn_team *team; // borrowed
     int32_t number;
-    bool is_met;    // all ranks have it
-    int32_t *parts; // messages of the parts of a step, where there are several
-    size_t part_words;
+    bool is_met; // all ranks have it
     qn_shared_plan model, head;
+    qn_team_letter orders[QN_MAX_LANES]; // of rank 0: of each lane's step
     qn_ranks_request *receives, *sends; // (cuts, parts), (cuts, ranks)
-    qn_step whole;                      // of rank 0: the step before it was cut
 };
 
 // Tells the other ranks of a runner, or (of them) answers: all have it, or none has.
 QN_MUST_CHECK qn_status qn_runner_team_open(qn_runner *runner, qn_status own, qn_err *err);
 void qn_runner_team_close(qn_runner *runner);
-// Room for the parts of the longest message that the runner has room for.
+// The others: the number that rank 0 has given it.
+void qn_runner_team_number(qn_runner *runner, int32_t number);
+// Room for the parts of the longest message that the lane has room for.
 QN_MUST_CHECK qn_status qn_runner_team_reserve(qn_runner *runner, qn_err *err);
 
-// Rank 0: the step whose message is written, on all ranks.
-QN_MUST_CHECK qn_status qn_runner_team_step(qn_runner *runner, qn_err *err);
-QN_MUST_CHECK qn_status qn_runner_team_copy(qn_runner *runner, qn_err *err);
+// Rank 0: the step whose message is written in the runner's lane, on all ranks; and what they send
+// of it.
+QN_MUST_CHECK qn_status qn_runner_team_begin(qn_runner *runner, qn_err *err);
+QN_MUST_CHECK qn_status qn_runner_team_end(qn_runner *runner, qn_err *err);
+QN_MUST_CHECK qn_status qn_runner_team_copy(qn_runner *runner, const int32_t *message, qn_err *err);
 QN_MUST_CHECK qn_status qn_runner_team_predict(qn_runner *runner, const qn_sizes *sizes,
                                                qn_err *err);
 // A row of an output that was put together; NULL: this rank has it itself, or nobody.
@@ -72,24 +79,39 @@ QN_MUST_CHECK qn_status qn_runner_team_follow(qn_runner *runner, const qn_team_o
 
 // --- outputs (runner_outputs.c) ------------------------------------------------------------------
 
-// Exchanges what the plans of a stage give; rank 0 gets room for what it puts together.
+// The largest step, and how many of them may be under way.
+typedef struct qn_outputs_max {
+    int64_t rows, outs;
+    int lanes;
+} qn_outputs_max;
+
+// Where the rows of a part of a step belong, and the tag of what is sent of it.
+typedef struct qn_output_place {
+    int lane, tag;
+    int64_t row, out; // the first row, and wanted row
+} qn_output_place;
+
+// Exchanges what the plans of a stage give; every rank gets room for what it has of the steps that
+// are under way.
 QN_MUST_CHECK qn_status qn_outputs_exchange(qn_shared_plan *plan, qn_runner *runner,
-                                            const qn_runner_stage *stage, int64_t max_rows,
-                                            int64_t max_outs, qn_err *err);
+                                            const qn_runner_stage *stage, const qn_outputs_max *max,
+                                            qn_err *err);
 void qn_outputs_free(qn_shared_plan *plan);
-// Sends rank 0 what it wants of a step that has run.
-QN_MUST_CHECK qn_status qn_outputs_send(const qn_runner *runner, const qn_runner_stage *stage,
-                                        const qn_step *step, qn_err *err);
-// The same later: what is kept of a part of a step whose rows and wanted rows begin there.
-void qn_outputs_keep(const qn_runner *runner, const qn_runner_stage *stage, const qn_step *step,
-                     int64_t first_row, int64_t first_out);
-QN_MUST_CHECK qn_status qn_outputs_send_kept(const qn_runner *runner, const qn_runner_stage *stage,
-                                             const qn_step *step, int64_t first_row,
-                                             int64_t first_out, qn_err *err);
-// Takes that from all ranks, for rows first_row ... and wanted rows first_out ... of the step.
-// `stage`: this rank's own, whose share belongs to it with a split of tensors.
+// Bytes of that room, for the outputs of the model on rank 0.
+int64_t qn_outputs_bytes(const qn_engine *engine, const qn_outputs_max *max);
+// Begins to send rank 0 what it wants of a part of a step that has run, from where it is kept until
+// the lane is used again: first qn_outputs_reuse, once for all parts of a step.
+QN_MUST_CHECK qn_status qn_outputs_send(qn_shared_plan *plan, const qn_runner *runner,
+                                        const qn_runner_stage *stage, const qn_step *step,
+                                        const qn_output_place *at, qn_err *err);
+QN_MUST_CHECK qn_status qn_outputs_reuse(qn_shared_plan *plan, const qn_team *team, int lane,
+                                         qn_err *err);
+// Waits until nothing that was sent is under way any more, or ranks have failed.
+void qn_outputs_sent(qn_shared_plan *plan, const qn_team *team);
+// Takes that from all ranks. `stage`: this rank's own, whose share belongs to it with a split of
+// tensors.
 QN_MUST_CHECK qn_status qn_outputs_take(qn_shared_plan *plan, const qn_runner *runner,
                                         const qn_runner_stage *stage, const qn_step *step,
-                                        int64_t first_row, int64_t first_out, qn_err *err);
+                                        const qn_output_place *at, qn_err *err);
 
 #endif

@@ -15,8 +15,8 @@ enum {
     FEW_PART_ROWS = 16, // of a shorter one,
     PARTS_PER_RANK = 4, // at most,
     MAX_PARTS = 16,     // and in all
-    ORDER_WORDS = 1024, // of a broadcast that holds most orders whole (team_order.c),
-    ORDER_HEAD = 6,     // with so many before the message of the step
+    ORDER_WORDS = 960,  // of a broadcast that holds most orders whole (team_order.c),
+    ORDER_HEAD = 8,     // with so many before the message of the step
     EAGER = 64 << 10,   // bytes that Open MPI sends over TCP without asking (btl_tcp_eager_limit)
 };
 _Static_assert(BLOCK % TILE == 0, "blocks are whole tiles");
@@ -244,6 +244,11 @@ static double shared_seconds(const qn_split_layer *layer, const qn_split_model *
 // Bytes of the best logits of a row (HEAD in ops.def).
 static const double best_bytes = (2 + 2 * QN_HEAD_TOP) * (double)sizeof(float);
 
+// Messages of one rank with the best logits of a step.
+static int64_t count_lists(const qn_step_size *step) {
+    return (step->outs + QN_SPLIT_LISTS - 1) / QN_SPLIT_LISTS;
+}
+
 // An order for a step: one broadcast, or two where its message is long.
 typedef struct order {
     double bytes;
@@ -309,7 +314,7 @@ qn_split_cost qn_split_tensors(const qn_split_model *model, const qn_split_syste
         cost.network += qn_split_exchange_seconds(&s->link, s->n, outs * best_bytes);
         cost.network += broadcast_seconds(&s->link, s->n, told.bytes);
         cost.bytes += rows * row + outs * best_bytes * (s->n - 1) + told.bytes;
-        cost.messages += 1 + told.calls + (outs > 0 ? s->n - 1 : 0);
+        cost.messages += 1 + told.calls + (double)count_lists(step) * (s->n - 1);
     }
     cost.seconds = compute + cost.network;
     return cost;
@@ -325,6 +330,15 @@ static double stage_seconds(const qn_split_model *model, const qn_split_rank *ra
     return seconds;
 }
 
+// Of the rank that takes longest.
+static double longest_stage(const qn_split_model *model, const qn_split_system *s,
+                            const qn_split_share *shares, const qn_step_size *part) {
+    double longest = 0;
+    for (int r = 0; r < s->n; r++)
+        longest = fmax(longest, stage_seconds(model, &s->ranks[r], &shares[r], part));
+    return longest;
+}
+
 qn_split_cost qn_split_layers(const qn_split_model *model, const qn_split_system *s,
                               const qn_split_share *shares, const qn_step_size *step,
                               int64_t parts) {
@@ -333,12 +347,9 @@ qn_split_cost qn_split_layers(const qn_split_model *model, const qn_split_system
     part.rows = (step->rows + parts - 1) / parts;
     part.seqs = (step->seqs + parts - 1) / parts;
     part.outs = (step->outs + parts - 1) / parts;
-    double longest = 0;
-    for (int r = 0; r < s->n; r++) {
-        const double own = stage_seconds(model, &s->ranks[r], &shares[r], &part);
-        cost.seconds += own; // of the first part
-        longest = fmax(longest, own);
-    }
+    double longest = longest_stage(model, s, shares, &part);
+    for (int r = 0; r < s->n; r++) // of the first part
+        cost.seconds += stage_seconds(model, &s->ranks[r], &shares[r], &part);
     if (s->n > 1) {
         const double row = (double)model->width * sizeof(float);
         const double bytes = (double)part.rows * row;
@@ -350,9 +361,30 @@ qn_split_cost qn_split_layers(const qn_split_model *model, const qn_split_system
         cost.bytes =
             (s->n - 1) * (double)step->rows * row + (double)step->outs * best_bytes + told.bytes;
         // What rank 0 hands on and gets back.
-        cost.messages = (double)(parts + told.calls + (step->outs > 0));
+        cost.messages = (double)(parts + told.calls + count_lists(step));
     }
     cost.seconds += (double)(parts - 1) * longest + cost.network;
+    return cost;
+}
+
+int qn_split_lanes(int n, int64_t seqs) { return (int)qn_min(qn_min(n, seqs), QN_SPLIT_LANES); }
+
+// A group comes round when it has been through all ranks, and when the slowest rank, or the link,
+// has had all groups.
+qn_split_cost qn_split_groups(const qn_split_model *model, const qn_split_system *s,
+                              const qn_split_share *shares, const qn_step_size *step) {
+    const int lanes = qn_split_lanes(s->n, step->seqs);
+    qn_step_size group = *step;
+    group.rows = (step->rows + lanes - 1) / lanes;
+    group.seqs = (step->seqs + lanes - 1) / lanes;
+    group.outs = (step->outs + lanes - 1) / lanes;
+    const qn_split_cost one = qn_split_layers(model, s, shares, &group, 1);
+    const double stage = longest_stage(model, s, shares, &group);
+    const double row = (double)model->width * sizeof(float);
+    const double link = s->n > 1 ? (double)group.rows * row / (s->link.gbs * 1e9) : 0;
+    qn_split_cost cost = {.parts = 1, .messages = lanes * one.messages, .bytes = lanes * one.bytes};
+    cost.seconds = fmax(one.seconds, lanes * fmax(stage, link));
+    cost.network = cost.seconds - fmax(one.seconds - one.network, lanes * stage);
     return cost;
 }
 

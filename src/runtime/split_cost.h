@@ -127,11 +127,22 @@ qn_split_cost qn_split_tensors(const qn_split_model *model, const qn_split_syste
 qn_split_cost qn_split_layers(const qn_split_model *model, const qn_split_system *system,
                               const qn_split_share *shares, const qn_step_size *step,
                               int64_t parts);
+// A token for each of step->seqs sequences that decode together, by layers: in as many groups as
+// qn_split_lanes says, each on another rank at a time. The sum of all groups' messages and bytes.
+qn_split_cost qn_split_groups(const qn_split_model *model, const qn_split_system *system,
+                              const qn_split_share *shares, const qn_step_size *step);
+// Steps that are under way at a time where n ranks have a model by layers.
+enum { QN_SPLIT_LANES = 16 };
+int qn_split_lanes(int n, int64_t seqs);
 // Seconds of a message; of an exchange in which every rank sends its part to all others at once.
 // The first message takes the latency, each further one only the work of sending it, and the bytes
 // of a part go out n - 1 times.
 double qn_split_message_seconds(const qn_split_link *link, double bytes);
 double qn_split_exchange_seconds(const qn_split_link *link, int n, double largest_part);
+
+// Best logits of so many rows, 520 bytes each, go in one message: with its head that is less than the
+// 4 KiB that shared memory carries without waiting for the other side.
+enum { QN_SPLIT_LISTS = 7 };
 
 // In how many parts a step of so many rows goes through n stages, so that they all have work.
 int64_t qn_split_parts(int64_t rows, int n);

@@ -4,9 +4,14 @@
 // the tree and sampling are on rank 0 alone; what a follower has of a runner is memory for pages
 // and slots, and a program. With a split of tensors every rank runs every step on its share, and
 // parts are gathered inside (qn_gather). With one of layers a rank runs its layers and hands rows
-// on; a long step goes in parts, so that all ranks have work at the same time.
+// on; a long step goes in parts, and several steps are under way at a time (qn_runner_begin), so
+// that all ranks have work.
 //
-// Steps of several runners take turns: an order and what it asks for hold the lock of the team.
+// An order, and what rank 0 does itself of it, hold the lock of the team; so does taking what comes
+// back of a step. Between these, steps are under way on other ranks, which follow orders one after
+// the other: whatever an order does to pages and slots comes after the steps before it and before
+// those after it, on every rank. What a rank sends back waits at nobody, and is told apart by a tag
+// of its runner and lane.
 #ifndef QN_RUNTIME_TEAM_H
 #define QN_RUNTIME_TEAM_H
 
@@ -93,20 +98,33 @@ typedef enum qn_team_order_kind {
 } qn_team_order_kind;
 
 typedef struct qn_team_order {
-    int32_t kind;   // qn_team_order_kind
-    int32_t runner; // number
-    int32_t parts;  // of a step
-    int32_t rest;   // words of `more`
-    int64_t words;  // of the body, without `more`
+    int32_t kind;        // qn_team_order_kind
+    int32_t runner;      // number
+    int32_t lane, parts; // of a step
+    int64_t words;       // of the body, without `more`
+    int64_t rest;        // words of `more`
 } qn_team_order;
 
 // The body of QN_ORDER_OPEN; page counts of each group come after it, as 64-bit numbers.
 typedef struct qn_team_want {
     int64_t hidden, context, rows, outs, segs, n_seqs, positions, kept_bytes;
-    int64_t n_groups, n_slots;
+    int64_t n_groups, n_slots, n_lanes;
 } qn_team_want;
 
-// Of rank 0, with the lock held. `more` is a second block of words after the body; NULL: none.
+// An order under way: in a block of a fixed size that holds most orders whole; the rest of its body;
+// and `more`.
+enum { QN_ORDER_WORDS = 960, QN_ORDER_PARTS = 3 };
+typedef struct qn_team_letter {
+    int32_t block[QN_ORDER_WORDS];
+    qn_ranks_request sent[QN_ORDER_PARTS];
+} qn_team_letter;
+// Of rank 0, with the lock held. `more` is a second block of words after the body; NULL: none. The
+// letter, body and `more` stay as they are until the order has arrived.
+QN_MUST_CHECK qn_status qn_team_post(qn_team_letter *letter, qn_team *team,
+                                     const qn_team_order *order, const int32_t *body,
+                                     const int32_t *more, qn_err *err);
+QN_MUST_CHECK qn_status qn_team_arrive(qn_team_letter *letter, qn_team *team, qn_err *err);
+// Both: waits until the others have come to take it.
 QN_MUST_CHECK qn_status qn_team_give(qn_team *team, const qn_team_order *order, const int32_t *body,
                                      const int32_t *more, qn_err *err);
 // The same for an order without a body, where it does not matter whether it arrives.

@@ -167,6 +167,7 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
 
 void qn_batch_destroy(qn_batch *b) {
     if (!b) return;
+    qn_batch_drop_steps(b);
     while (b->all) {
         qn_batch_row *row = b->all;
         b->all = row->after;

@@ -55,7 +55,10 @@ struct qn_batch {
     // Of the thread that steps. Both lists are in the order of ids.
     qn_batch_row *queue, *active;
     int64_t n_active;
-    qn_generation **gens; // (max_rows)
+    qn_generation **gens;               // (max_rows)
+    qn_flight *under_way[QN_MAX_LANES]; // (n_under_way) the oldest first
+    int n_under_way;
+    uint64_t last_begun; // the last row of the step that began last
     int64_t n_reused, n_ended, n_failed, n_preemptions;
     // Guarded by the lock.
     pthread_mutex_t lock;
@@ -100,5 +103,7 @@ uint64_t qn_batch_push(qn_batch *batch, qn_batch_row *rows);
 
 // A step of rows that were handed over.
 QN_MUST_CHECK qn_status qn_batch_run(qn_batch *batch, qn_err *err);
+// Ends the steps that are under way, with nothing chosen.
+void qn_batch_drop_steps(qn_batch *batch);
 
 #endif

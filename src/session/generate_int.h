@@ -38,6 +38,7 @@ struct qn_generation {
     size_t n_history;         // tokens of the session after the last step of this generation
     bool is_begun;            // prefill has begun
     bool is_prefilling;       // in the present step
+    bool is_under_way;        // a step with it has begun and not ended
     bool leaves_logits;       // after the prompt, for forks: nothing is chosen in that step
     qn_progress_fn *progress; // of the prompt; NULL: none
     void *progress_arg;
@@ -89,6 +90,14 @@ void qn_generation_destroy(qn_generation *generation);
 // has no room, and its rows are as before.
 QN_MUST_CHECK qn_status qn_generations_step(qn_generation *const *generations, size_t n,
                                             int64_t prompt_rows, qn_err *err);
+// The same in two calls, between which others may begin where a flight is free: the generations in
+// it are under way, and left alone. *out: NULL where no step was needed. They end in the order in
+// which they began.
+QN_MUST_CHECK qn_status qn_generations_begin(qn_flight **out, qn_generation *const *generations,
+                                             size_t n, int64_t prompt_rows, qn_err *err);
+QN_MUST_CHECK qn_status qn_generations_end(qn_shared *shared, qn_flight *flight, qn_err *err);
+// Ends it and chooses nothing: its generations cannot go on.
+void qn_generations_drop(qn_shared *shared, qn_flight *flight);
 
 // --- the prompt ---
 

@@ -97,14 +97,14 @@ static qn_status step_naive(qn_generation *g, qn_err *err) {
 
 // --- the rows of a step --------------------------------------------------------------------------
 
-// Rows that are computed together, in the arrays of `shared`: first those that decode, then those
-// that prefill.
+// Rows that are computed together.
 typedef struct rows {
     qn_shared *shared;
-    int64_t n, n_decoding;
+    qn_flight *flight;       // NULL: of a reference engine
     int64_t chunk, max_outs; // max rows of a step, in all and with logits
     int64_t prompt_rows;     // max rows of prefill beside decoding ones; 0: no limit; -1: a share
-    bool has_decoded;        // some row decodes in this step or did in the one just before it
+    int64_t n_beside;        // rows that decode in the steps under way
+    bool has_decoded;        // some row decodes in this step, in the one before it, or beside it
 } rows;
 
 // Max tokens to draft for a row: they fit in context and answer, and leave room for the one token
@@ -123,8 +123,8 @@ static int32_t max_draft(const qn_generation *g, int64_t spare) {
 static void draft_by_heads(const rows *r) {
     qn_head_want *wants = r->shared->heads;
     int64_t n = 0;
-    for (int64_t i = 0; i < r->n_decoding; i++) {
-        qn_generation *g = r->shared->gens[i];
+    for (int64_t i = 0; i < r->flight->n_decoding; i++) {
+        qn_generation *g = r->flight->gens[i];
         if (!g->drafter.by_head) continue;
         wants[n++] = (qn_head_want){.drafter = &g->drafter,
                                     .session = g->session,
@@ -136,12 +136,13 @@ static void draft_by_heads(const rows *r) {
 
 // Drafts row by row while the step has room. A row whose drafting fails ends.
 static void draft(rows *r) {
-    int64_t n_rows = r->n_decoding;
-    const int64_t n_prefilling = r->n - r->n_decoding;
-    for (int64_t i = 0; i < r->n_decoding; i++) {
-        qn_generation *g = r->shared->gens[i];
+    const qn_flight *f = r->flight;
+    int64_t n_rows = f->n_decoding;
+    const int64_t n_prefilling = f->n - f->n_decoding;
+    for (int64_t i = 0; i < f->n_decoding; i++) {
+        qn_generation *g = f->gens[i];
         const int32_t max =
-            max_draft(g, (r->max_outs - n_prefilling - n_rows) / (r->n_decoding - i));
+            max_draft(g, (r->max_outs - n_prefilling - n_rows) / (f->n_decoding - i));
         g->drafter.n = g->drafter.by_head = 0;
         if (max < 1) continue;
         const qn_draft_want want = {.session = g->session,
@@ -192,6 +193,7 @@ static int64_t limit_prompts(const rows *r, int64_t n_decoding, int64_t left) {
     const qn_shared *shared = r->shared;
     if (!r->has_decoded || r->prompt_rows == 0) return left;
     if (r->prompt_rows > 0) return qn_min(left, r->prompt_rows);
+    if (n_decoding == 0) n_decoding = qn_max(r->n_beside, 1);
     return qn_prompt_share_rows(&shared->share, qn_step_costs_get(&shared->costs, n_decoding),
                                 n_decoding, left);
 }
@@ -203,8 +205,8 @@ static int64_t fair_rows(const rows *r, int64_t from, int64_t left) {
         int64_t rest = left, n_long = 0;
         before = n;
         n = 0;
-        for (int64_t i = from; i < r->n; i++) {
-            const qn_session *s = r->shared->gens[i]->session;
+        for (int64_t i = from; i < r->flight->n; i++) {
+            const qn_session *s = r->flight->gens[i]->session;
             const int64_t need = (int64_t)(s->n_tokens - qn_session_cached(s));
             const bool is_short = i > from && need < share;
             rest -= is_short ? need : 0;
@@ -216,32 +218,32 @@ static int64_t fair_rows(const rows *r, int64_t from, int64_t left) {
     return share;
 }
 
-// Returns the rows of the step; prompts that find no place in it, and rows that have ended, are
-// left out.
-static int64_t fill_segments(rows *r) {
-    qn_shared *shared = r->shared;
-    int64_t n_rows = 0, n_outs = 0, n = 0, n_decoding = 0, left = r->chunk;
-    for (int64_t i = 0; i < r->n && left > 0 && n_outs < r->max_outs; i++) {
-        qn_generation *g = shared->gens[i];
-        if (i == r->n_decoding) left = limit_prompts(r, n_rows, left);
+// Counts the rows of the step; prompts that find no place in it, and rows that have ended, are left
+// out.
+static void fill_segments(rows *r) {
+    qn_flight *f = r->flight;
+    int64_t n_outs = 0, n = 0, n_decoding = 0, left = r->chunk;
+    f->n_rows = 0;
+    for (int64_t i = 0; i < f->n && left > 0 && n_outs < r->max_outs; i++) {
+        qn_generation *g = f->gens[i];
+        if (i == f->n_decoding) left = limit_prompts(r, f->n_rows, left);
         if (!qn_generation_is_active(g)) continue;
-        const int64_t others = r->n - 1 - i; // may want the logits of one row each
+        const int64_t others = f->n - 1 - i; // may want the logits of one row each
         const int64_t outs = r->max_outs - n_outs - others;
-        const bool is_decoding = i < r->n_decoding;
-        shared->segments[n] = is_decoding
-                                  ? decode_segment(g)
-                                  : prefill_segment(g, fair_rows(r, i, left), outs > 1 ? outs : 1);
-        shared->sessions[n] = g->session;
-        shared->gens[n] = g;
+        const bool is_decoding = i < f->n_decoding;
+        f->segments[n] = is_decoding
+                             ? decode_segment(g)
+                             : prefill_segment(g, fair_rows(r, i, left), outs > 1 ? outs : 1);
+        f->sessions[n] = g->session;
+        f->gens[n] = g;
         n_decoding += is_decoding;
         r->has_decoded |= is_decoding;
-        n_rows += shared->segments[n].rows;
-        n_outs += shared->segments[n].outs;
-        left -= shared->segments[n++].rows;
+        f->n_rows += f->segments[n].rows;
+        n_outs += f->segments[n].outs;
+        left -= f->segments[n++].rows;
     }
-    r->n = n;
-    r->n_decoding = n_decoding;
-    return n_rows;
+    f->n = n;
+    f->n_decoding = n_decoding;
 }
 
 // Chooses by the logits of rows [row, row + 1 + drafted) of the step; `top` as the segment has it.
@@ -296,33 +298,54 @@ static qn_status take_segment(qn_generation *g, const qn_segment *segment, int64
     return segment->outs ? take_rows(g, row, segment->top, err) : QN_OK;
 }
 
-static void note_time(const rows *r, int64_t n_rows, int64_t ns) {
-    qn_shared *shared = r->shared;
+// Of steps that follow each other through the ranks, each takes the time since the one before.
+static void note_time(qn_shared *shared, const qn_flight *f) {
+    const int64_t now = qn_clock(), ns = now - qn_max(f->began, shared->ended);
     int64_t n_decoding = 0;
-    for (int64_t i = 0; i < r->n_decoding; i++) n_decoding += shared->segments[i].rows;
-    if (n_rows == n_decoding)
-        qn_step_costs_add(&shared->costs, n_rows, ns);
+    for (int64_t i = 0; i < f->n_decoding; i++) n_decoding += f->segments[i].rows;
+    if (f->n_rows == n_decoding)
+        qn_step_costs_add(&shared->costs, f->n_rows, ns);
     else if (n_decoding)
-        qn_prompt_share_add(&shared->share, n_rows - n_decoding, ns,
+        qn_prompt_share_add(&shared->share, f->n_rows - n_decoding, ns,
                             qn_step_costs_get(&shared->costs, n_decoding));
+    shared->ended = now;
 }
 
-static qn_status run(rows *r, qn_err *err) {
-    if (r->n == 0) return QN_OK;
-    qn_shared *shared = r->shared;
+// *out: NULL where no rows are left.
+static qn_status begin(qn_flight **out, rows *r, qn_err *err) {
+    qn_flight *f = r->flight;
+    if (f->n == 0) return QN_OK;
     draft(r);
-    const int64_t n_rows = fill_segments(r), began = qn_clock();
-    if (r->n) QN_TRY(qn_session_run(shared, shared->sessions, shared->segments, r->n, err));
-    if (r->n) note_time(r, n_rows, qn_clock() - began);
-    for (int64_t i = 0, row = 0; i < r->n; row += shared->segments[i++].outs) {
-        qn_generation *g = shared->gens[i];
-        const qn_status status =
-            take_segment(g, &shared->segments[i], row, i < r->n_decoding, &g->err);
+    fill_segments(r);
+    f->began = qn_clock();
+    if (f->n == 0) return QN_OK;
+    QN_TRY(qn_session_begin(r->shared, f, err));
+    for (int64_t i = 0; i < f->n; i++) f->gens[i]->is_under_way = true;
+    *out = f;
+    return QN_OK;
+}
+
+static qn_status end(qn_shared *shared, qn_flight *f, qn_err *err) {
+    for (int64_t i = 0; i < f->n; i++) f->gens[i]->is_under_way = false;
+    return qn_session_end(shared, f, err);
+}
+
+qn_status qn_generations_end(qn_shared *shared, qn_flight *f, qn_err *err) {
+    QN_TRY(end(shared, f, err));
+    note_time(shared, f);
+    for (int64_t i = 0, row = 0; i < f->n; row += f->segments[i++].outs) {
+        qn_generation *g = f->gens[i];
+        const qn_status status = take_segment(g, &f->segments[i], row, i < f->n_decoding, &g->err);
         if (status) qn_generation_fail(g, status);
         roll_back(g); // after an error too: the session stays usable
     }
-    r->n = r->n_decoding = 0;
     return QN_OK;
+}
+
+void qn_generations_drop(qn_shared *shared, qn_flight *f) {
+    qn_err ignored; // told by the step that failed
+    if (end(shared, f, &ignored)) return;
+    for (int64_t i = 0; i < f->n; i++) roll_back(f->gens[i]); // drafts
 }
 
 // --- the step ------------------------------------------------------------------------------------
@@ -350,40 +373,82 @@ static qn_status begin_row(rows *r, qn_generation *g, qn_err *err) {
     if (!qn_generation_is_active(g)) return QN_OK;
     const qn_row_logits logits = {.all = s->logits};
     if (cached < s->n_tokens) {
-        r->shared->gens[r->n++] = g;
-        r->n_decoding++;
+        r->flight->gens[r->flight->n++] = g;
+        r->flight->n_decoding++;
         return QN_OK;
     }
     return choose_and_take(&is_right, g, &logits, -1, err);
 }
 
+// Whether a prompt in this step or one under way will give the row its beginning.
+static bool should_wait(const rows *r, const qn_generation *g) {
+    for (int i = 0; i < r->shared->n_flights; i++) {
+        const qn_flight *f = &r->shared->flights[i];
+        if (f != r->flight && !f->is_under_way) continue;
+        for (int64_t k = f->n_decoding; k < f->n; k++) {
+            if (qn_generation_should_wait(g, f->gens[k])) return true;
+        }
+    }
+    return false;
+}
+
 // Adds prefilling rows in order, except those that should wait for another.
 static void add_prefilling(rows *r, qn_generation *const *gens, size_t n) {
-    for (size_t i = 0; i < n && r->n < r->max_outs; i++) {
+    qn_flight *f = r->flight;
+    for (size_t i = 0; i < n && f->n < r->max_outs; i++) {
         qn_generation *g = gens[i];
-        bool waits = false;
-        if (!g->is_prefilling || !qn_generation_is_active(g)) continue;
-        for (int64_t k = r->n_decoding; k < r->n; k++)
-            waits |= qn_generation_should_wait(g, r->shared->gens[k]);
-        if (waits) continue;
+        if (!g->is_prefilling || !qn_generation_is_active(g) || should_wait(r, g)) continue;
         qn_generation_begin(g);
-        r->shared->gens[r->n++] = g;
+        f->gens[f->n++] = g;
     }
 }
 
-qn_status qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
-                              qn_err *err) {
+static void clear(qn_flight *f) { f->n = f->n_decoding = 0; }
+
+static qn_status init_rows(rows *r, qn_generation *const *gens, int64_t prompt_rows, qn_err *err) {
     const qn_session *first = gens[0]->session;
-    rows r = {.shared = first->shared, .chunk = first->chunk, .prompt_rows = prompt_rows};
-    if (r.shared) r.max_outs = r.chunk < r.shared->outs ? r.chunk : r.shared->outs;
+    qn_shared *shared = first->shared;
+    *r = (rows){.shared = shared, .chunk = first->chunk, .prompt_rows = prompt_rows};
+    if (!shared) return QN_OK;
+    r->max_outs = qn_min(r->chunk, shared->outs);
+    for (int i = shared->n_flights - 1; i >= 0; i--) {
+        qn_flight *f = &shared->flights[i];
+        if (f->is_under_way)
+            r->n_beside = qn_max(r->n_beside, f->n_decoding);
+        else
+            r->flight = f;
+    }
+    if (!r->flight)
+        return QN_FAIL(err, STATE, "all %d steps of a batch are under way", shared->n_flights);
+    r->has_decoded = r->n_beside > 0 || shared->has_company;
+    clear(r->flight);
+    return QN_OK;
+}
+
+qn_status qn_generations_begin(qn_flight **out, qn_generation *const *gens, size_t n,
+                               int64_t prompt_rows, qn_err *err) {
+    rows r;
+    *out = NULL;
+    QN_TRY(init_rows(&r, gens, prompt_rows, err));
     for (size_t i = 0; i < n; i++) {
         gens[i]->is_prefilling = false;
         if (!qn_generation_is_active(gens[i])) continue;
         const qn_status status = begin_row(&r, gens[i], &gens[i]->err);
         if (status) qn_generation_fail(gens[i], status);
-        if (r.n > 0 && r.n == r.max_outs) QN_TRY(run(&r, err));
+        if (!r.flight || r.flight->n < r.max_outs) continue;
+        QN_TRY(begin(out, &r, err)); // it is full
+        if (*out) QN_TRY(qn_generations_end(r.shared, *out, err));
+        *out = NULL;
+        clear(r.flight);
     }
     if (!r.shared) return QN_OK;
     add_prefilling(&r, gens, n);
-    return run(&r, err);
+    return begin(out, &r, err);
+}
+
+qn_status qn_generations_step(qn_generation *const *gens, size_t n, int64_t prompt_rows,
+                              qn_err *err) {
+    qn_flight *f;
+    QN_TRY(qn_generations_begin(&f, gens, n, prompt_rows, err));
+    return f ? qn_generations_end(gens[0]->session->shared, f, err) : QN_OK;
 }

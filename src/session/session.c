@@ -12,14 +12,29 @@
 
 // --- life ----------------------------------------------------------------------------------------
 
+static qn_status init_flights(qn_shared *shared, qn_err *err) {
+    const size_t max = (size_t)shared->max_seqs;
+    shared->n_flights = qn_runner_lanes(shared->runner);
+    for (int i = 0; i < shared->n_flights; i++) {
+        qn_flight *f = &shared->flights[i];
+        f->segments = qn_alloc(max, sizeof *f->segments);
+        f->sessions = qn_alloc(max, sizeof(qn_session *));
+        f->gens = qn_alloc(max, sizeof(qn_generation *));
+        if (!f->segments || !f->sessions || !f->gens) return QN_NOMEM(err, "session");
+    }
+    return QN_OK;
+}
+
 void qn_shared_leave(qn_shared *shared) {
     if (!shared || atomic_fetch_sub(&shared->users, 1) > 1) return;
     qn_runner_destroy(shared->runner);
     qn_free(shared->heads);
     qn_free(shared->predicts);
-    qn_free(shared->segments);
-    qn_free(shared->sessions);
-    qn_free(shared->gens);
+    for (int i = 0; i < QN_MAX_LANES; i++) {
+        qn_free(shared->flights[i].segments);
+        qn_free(shared->flights[i].sessions);
+        qn_free(shared->flights[i].gens);
+    }
     qn_chooser_destroy(shared->chooser);
     qn_free(shared);
 }
@@ -33,18 +48,14 @@ qn_status qn_shared_open(qn_shared **out, qn_session *like, const qn_runner_opts
     atomic_init(&shared->users, 1); // the caller
     shared->max_seqs = opts->n_seqs;
     shared->outs = opts->outs;
-    shared->segments = qn_alloc(max, sizeof *shared->segments);
-    shared->sessions = qn_alloc(max, sizeof(qn_session *));
-    shared->gens = qn_alloc(max, sizeof(qn_generation *));
     shared->heads = qn_alloc(max, sizeof *shared->heads);
     shared->predicts = qn_alloc(max, sizeof *shared->predicts);
-    if (!shared->segments || !shared->sessions || !shared->gens || !shared->heads ||
-        !shared->predicts)
-        status = QN_NOMEM(err, "session");
+    if (!shared->heads || !shared->predicts) status = QN_NOMEM(err, "session");
     if (!status)
         status = qn_chooser_create(&shared->chooser, like->engine->tokenizer,
                                    like->engine->model->hparams->vocab, err);
     if (!status) status = qn_runner_create(&shared->runner, opts, err);
+    if (!status) status = init_flights(shared, err);
     if (status) {
         qn_shared_leave(shared);
         return status;

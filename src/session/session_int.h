@@ -27,16 +27,29 @@ typedef struct qn_head_want {
     int64_t n_excluded;      // tokens that are not allowed
 } qn_head_want;
 
-// A runner and the sessions, snapshots and batches that use it.
-typedef struct qn_shared {
-    qn_runner *runner;
-    _Atomic int64_t users; // rows of a batch are prepared by any thread
-    int64_t max_seqs;      // sessions and snapshots
-    int64_t outs;          // max rows of a step with logits
-    // The rows of the step that is being built, (max_seqs) each.
+// A step of generations, in the lane of the runner that has its number. While it is being built it
+// has the rows that may be in it: first those that decode, then those that prefill.
+typedef struct qn_flight {
+    // (max_seqs) each
     qn_segment *segments;
     qn_session **sessions;
     qn_generation **gens;
+    int64_t n, n_decoding, n_rows;
+    int64_t began; // nanoseconds
+    bool is_under_way;
+} qn_flight;
+
+// A runner and the sessions, snapshots and batches that use it.
+typedef struct qn_shared {
+    qn_runner *runner;
+    _Atomic int64_t users;           // rows of a batch are prepared by any thread
+    int64_t max_seqs;                // sessions and snapshots
+    int64_t outs;                    // max rows of a step with logits
+    qn_flight flights[QN_MAX_LANES]; // those of the runner's lanes
+    int n_flights;
+    int64_t ended;    // when a step ended last, in nanoseconds
+    bool has_company; // rows that are in no step now wait for their next token
+    // The rows of the step that is being built, (max_seqs) each.
     qn_head_want *heads;
     qn_predict *predicts;
     qn_chooser *chooser; // whose scratch all choosers of the family use
@@ -174,6 +187,10 @@ enum { QN_TOP_NONE = -1, QN_TOP_ALL = 0 };
 // One step of the model for segments of these sessions, whose logits are dropped.
 QN_MUST_CHECK qn_status qn_session_run(qn_shared *shared, qn_session *const *sessions,
                                        const qn_segment *segments, int64_t n, qn_err *err);
+// The same in two calls, for a flight's segments; others may be under way between them. Until the
+// second one the sessions are left alone.
+QN_MUST_CHECK qn_status qn_session_begin(qn_shared *shared, qn_flight *flight, qn_err *err);
+QN_MUST_CHECK qn_status qn_session_end(qn_shared *shared, qn_flight *flight, qn_err *err);
 // Copies row `row` of the last step's logits to the session, after checking them. All of the
 // session's cached tokens are of its history.
 QN_MUST_CHECK qn_status qn_session_take(qn_session *session, int64_t row, int64_t top, qn_err *err);

@@ -11,8 +11,7 @@ void qn_session_drop_logits(qn_session *s) {
     s->top_logits.n = 0;
 }
 
-qn_status qn_session_run(qn_shared *shared, qn_session *const *sessions, const qn_segment *segments,
-                         int64_t n, qn_err *err) {
+static void leave_step(qn_session *const *sessions, const qn_segment *segments, int64_t n) {
     int64_t row = 0;
     for (int64_t i = 0; i < n; i++) {
         qn_session *s = sessions[i];
@@ -23,11 +22,35 @@ qn_status qn_session_run(qn_shared *shared, qn_session *const *sessions, const q
         s->step_rows = 0; // until it has run
         row += segments[i].rows;
     }
-    QN_TRY(qn_runner_step(shared->runner, segments, n, err));
+}
+
+static void note_step(const qn_shared *shared, qn_session *const *sessions,
+                      const qn_segment *segments, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         sessions[i]->step = qn_runner_steps(shared->runner);
         sessions[i]->step_rows = segments[i].rows;
     }
+}
+
+qn_status qn_session_run(qn_shared *shared, qn_session *const *sessions, const qn_segment *segments,
+                         int64_t n, qn_err *err) {
+    leave_step(sessions, segments, n);
+    QN_TRY(qn_runner_step(shared->runner, segments, n, err));
+    note_step(shared, sessions, segments, n);
+    return QN_OK;
+}
+
+qn_status qn_session_begin(qn_shared *shared, qn_flight *f, qn_err *err) {
+    leave_step(f->sessions, f->segments, f->n);
+    QN_TRY(qn_runner_begin(shared->runner, (int)(f - shared->flights), f->segments, f->n, err));
+    f->is_under_way = true;
+    return QN_OK;
+}
+
+qn_status qn_session_end(qn_shared *shared, qn_flight *f, qn_err *err) {
+    f->is_under_way = false;
+    QN_TRY(qn_runner_end(shared->runner, (int)(f - shared->flights), err));
+    note_step(shared, f->sessions, f->segments, f->n);
     return QN_OK;
 }
 

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MORE_SLOTS = 64 }; // than two for each rank: one that listens, one that tells
+// Than two for each rank, one that listens and one that tells: for each row that a batch has under
+// way, whose logits may go in a message of their own.
+enum { MORE_SLOTS = 4096 };
 
 static const struct {
     int class;
