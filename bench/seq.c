@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_RUNS = 400, STATE_BYTES = 128 << 20, MAX_ROWS = 64, MAX_DEPTH = 4096 };
+enum { MAX_RUNS = 400, STATE_BYTES = 128 << 20, MAX_ROWS = 64, MAX_DEPTH = 4160 };
 
 typedef struct rig {
     const qn_cpu_level *backend;
@@ -87,21 +87,32 @@ static void give_state(rig *r, int64_t bytes) {
     r->state = lend(r->n_layers * r->layer_bytes);
 }
 
-static void rig_run(rig *r, const char *name, const char *what) {
-    const qn_kernel *kernel = NULL;
+static const qn_kernel *find_kernel(const rig *r, const char *name) {
     for (int i = 0; i < r->backend->backend.n_kernels; i++) {
-        if (strcmp(r->backend->kernels[i].name, name) == 0) kernel = &r->backend->kernels[i];
+        if (strcmp(r->backend->kernels[i].name, name) == 0) return &r->backend->kernels[i];
     }
-    if (!kernel) exit(1);
-    const int64_t n = kernel->pieces(&r->task, r->task.rows, MAX_DEPTH);
+    exit(1);
+}
+
+static void run_pieces(const rig *r, const qn_kernel *kernel, void *scratch) {
+    const int64_t cached = r->seg_past[0] + r->task.rows;
+    const int64_t n = kernel->pieces(&r->task, r->task.rows, cached);
+    for (int64_t piece = 0; piece < n; piece++) kernel->run(&r->task, piece, scratch);
+}
+
+// `next` is the op's next stage, or NULL.
+static void rig_run(rig *r, const char *name, const char *next, const char *what) {
+    const qn_kernel *kernel = find_kernel(r, name), *then = next ? find_kernel(r, next) : NULL;
     void *scratch = lend(kernel->scratch(&r->task, r->task.rows));
+    r->task.shared = lend(kernel->shared(&r->task, r->task.rows, MAX_DEPTH));
     double spent[MAX_RUNS], total = 0;
     int n_runs = 0;
     for (int i = -2; i < MAX_RUNS && total < 1.5e5; i++) {
         unsigned char *layer = r->state + (i + 2) % r->n_layers * r->layer_bytes;
         r->cache.pages = r->slots.slots = layer;
         const double start = now();
-        for (int64_t piece = 0; piece < n; piece++) kernel->run(&r->task, piece, scratch);
+        run_pieces(r, kernel, scratch);
+        if (then) run_pieces(r, then, scratch);
         if (i < 0) continue;
         spent[n_runs++] = now() - start;
         total += now() - start;
@@ -112,6 +123,7 @@ static void rig_run(rig *r, const char *name, const char *what) {
     fflush(stdout);
     for (int i = 0; i < QN_MAX_IN; i++) free(r->task.in[i].data);
     for (int i = 0; i < QN_MAX_OUT; i++) free(r->task.out[i].data);
+    free(r->task.shared);
     free(scratch);
     free(r->state);
 }
@@ -146,7 +158,7 @@ static void run_attend(const qn_cpu_level *backend, heads h, qn_type type, int32
     }
     snprintf(what, sizeof what, "%s %dx%d/%d behind %d%s", qn_type_get(type)->name, h.heads, h.size,
              h.kv_heads, past, is_warm ? " warm" : "");
-    rig_run(&r, "attend", what);
+    rig_run(&r, "attend", "attend_merge", what);
 }
 
 static void run_write(const qn_cpu_level *backend, heads h, qn_type type, int32_t rows) {
@@ -165,7 +177,7 @@ static void run_write(const qn_cpu_level *backend, heads h, qn_type type, int32_
     r.task.in[5] = numbers(&r, 1, h.size, QN_WORD_f32, true);
     give_state(&r, r.cache.page_bytes * 4);
     snprintf(what, sizeof what, "%s %dx%d", qn_type_get(type)->name, h.kv_heads, h.size);
-    rig_run(&r, "rotate_write", what);
+    rig_run(&r, "rotate_write", NULL, what);
 }
 
 static void run_delta(const qn_cpu_level *backend, heads h, int32_t rows) {
@@ -182,7 +194,7 @@ static void run_delta(const qn_cpu_level *backend, heads h, int32_t rows) {
     r.slots = (qn_slots_view){.slot_bytes = state_size * 4, .state_size = state_size};
     give_state(&r, r.slots.slot_bytes);
     snprintf(what, sizeof what, "%dx%d", h.heads, h.size);
-    rig_run(&r, "delta", what);
+    rig_run(&r, "delta", NULL, what);
 }
 
 static void run_conv(const qn_cpu_level *backend, int64_t channels, int32_t rows) {
@@ -195,7 +207,7 @@ static void run_conv(const qn_cpu_level *backend, int64_t channels, int32_t rows
     r.slots = (qn_slots_view){.slot_bytes = channels * 12, .state_size = channels * 3};
     give_state(&r, r.slots.slot_bytes);
     snprintf(what, sizeof what, "%d", (int)channels);
-    rig_run(&r, "conv", what);
+    rig_run(&r, "conv", NULL, what);
 }
 
 // x, a weight or another x, and results as wide as x.
@@ -214,7 +226,7 @@ static void run_rows(const qn_cpu_level *backend, const char *name, int64_t part
     r.task.out[0] = numbers(&r, parts, width, strcmp(name, "add_norm") ? form : QN_WORD_f32, false);
     r.task.out[1] = numbers(&r, parts, width, form, false);
     snprintf(what, sizeof what, "%dx%d %s", (int)parts, (int)width, qn_word_get(form)->name);
-    rig_run(&r, name, what);
+    rig_run(&r, name, NULL, what);
 }
 
 int main(int argc, char **argv) {

@@ -171,6 +171,18 @@ static void run_kernel(const qn_kernel *kernel, const qn_task *task, int order) 
     free(scratch);
 }
 
+// What the pieces share, full of NaN.
+static void *open_shared(qn_task *task, const qn_recipe *recipe, const qn_cpu_level *backend) {
+    int64_t bytes = 64;
+    for (int i = 0; i < recipe->n_stages; i++)
+        bytes = qn_max(bytes, backend->kernels[recipe->stages[i]].shared(
+                                  task, task->rows, TASK_PAGES * QN_PAGE_ROWS));
+    task->shared = aligned_alloc(64, (size_t)bytes);
+    assert_non_null(task->shared);
+    memset(task->shared, 0xff, (size_t)bytes);
+    return task->shared;
+}
+
 void task_run(void *outs[QN_MAX_OUT], const task_call *call, const qn_cpu_level *backend) {
     const qn_node *node = call->node;
     const qn_recipe *recipe = &backend->backend.recipes[node->op];
@@ -196,8 +208,10 @@ void task_run(void *outs[QN_MAX_OUT], const task_call *call, const qn_cpu_level 
             (qn_operand){.parts = temps[i].parts, .width = temps[i].width, .form = temps[i].form};
         frame_open(&temp[i], &task.temp[i], task.rows);
     }
+    void *shared = open_shared(&task, recipe, backend);
     for (int i = 0; i < recipe->n_stages; i++)
         run_kernel(&backend->kernels[recipe->stages[i]], &task, call->order);
+    free(shared);
     for (int i = 0; i < QN_MAX_OUT; i++) {
         outs[i] = out[i].room ? frame_take(&out[i]) : NULL;
         frame_check(&out[i]);

@@ -5,7 +5,7 @@
 
 #include "backends/cpu/cpu.h"
 
-enum { TASK_ROWS = 1200, TASK_SEGS = 4, TASK_PAGES = 24 }; // pages per slot
+enum { TASK_ROWS = 2400, TASK_SEGS = 4, TASK_PAGES = 37 }; // pages per slot
 
 // A segment: `rows` rows behind `past`, of the sequence in `slot`; adapters count from 1, 0: none.
 typedef struct task_seg {

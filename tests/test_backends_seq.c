@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SLOTS = 3, LOG_ROWS = 8, MAX_LENGTH = 1100, COMPANY = 9 };
+enum { SLOTS = 3, LOG_ROWS = 8, MAX_LENGTH = 2300, COMPANY = 9 };
 
 static const qn_cpu_level *level_at(size_t i) {
     qn_err err;
@@ -326,6 +326,92 @@ static void chunks_meet(void **state) {
         for (size_t k = 0; k < sizeof pasts / sizeof pasts[0]; k++)
             check_layer(&layers[i], pasts[k], 2);
     }
+}
+
+// Rows that cut positions into runs of chunks have the bits of those that do not: in company of more
+// rows, and alone from the beginning. Sequences of different lengths, whole and behind windows that
+// begin and end within runs, chunks and blocks.
+static void runs_of_chunks_change_no_bit(void **state) {
+    (void)state;
+    static const layer layers[] = {
+        {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6},
+        {.heads = 6, .kv_heads = 2, .k_size = 33, .v_size = 70, .type = QN_CACHE_F16},
+        {.heads = 8, .kv_heads = 8, .k_size = 8, .v_size = 8, .has_sinks = true, .cap = 2},
+        {.heads = 3, .kv_heads = 3, .k_size = 4, .v_size = 5, .window = 1500, .has_sinks = true},
+        {.heads = 4, .kv_heads = 1, .k_size = 40, .v_size = 8, .type = QN_CACHE_Q8_0},
+        {.heads = 4, .kv_heads = 1, .k_size = 8, .v_size = 40, .type = QN_CACHE_Q4_0R},
+        {.heads = 5,
+         .kv_heads = 1,
+         .k_size = 8,
+         .v_size = 33,
+         .type = QN_CACHE_Q8_0R,
+         .window = 1200},
+        {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6, .rule = "full"},
+        {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6, .rule = "after_first"},
+        {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6, .rule = "spans", .has_allow = true},
+        {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6, .has_allow = true, .window = 1100},
+    };
+    static const task_seg segs[] = {{.past = 2113, .rows = 3},
+                                    {.past = 255, .rows = 1, .slot = 1},
+                                    {.past = 1535, .rows = 2, .slot = 2}};
+    enum { ROWS = 6 };
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+        world w;
+        static task_step s;
+        world_open(&w, &layers[i]);
+        const size_t row = (size_t)(w.l.heads * w.l.v_size);
+        const bool is_free = !w.l.has_allow && (!w.l.rule || strcmp(w.l.rule, "full") != 0);
+        float *whole[SLOTS] = {0};
+        spoil_cache(&w);
+        for (int b = 0; b < SLOTS; b++) {
+            task_step_init(&s, &(task_seg){.rows = segs[b].past + 3, .slot = segs[b].slot}, 1, 0);
+            whole[b] = attend(&w, &s, level_at(0), 0);
+        }
+        task_step_init(&s, segs, SLOTS, 9); // too many rows for runs
+        float *want = attend(&w, &s, level_at(0), 0);
+        for (size_t k = 0; level_at(k); k++) {
+            for (int order = 0; order < 3; order++) {
+                task_step_init(&s, segs, SLOTS, 1);
+                float *got = attend(&w, &s, level_at(k), order);
+                if (memcmp(got, want, (ROWS + 1) * row * sizeof *got) != 0)
+                    fail_msg("layer %zu, level %s: runs differ", i, level_at(k)->name);
+                for (int b = 0, r = 0; is_free && b < SLOTS; r += segs[b++].rows)
+                    assert_memory_equal(got + (size_t)r * row,
+                                        whole[b] + (size_t)segs[b].past * row,
+                                        (size_t)segs[b].rows * row * sizeof *got);
+                qn_free(got);
+            }
+        }
+        qn_free(want);
+        for (int b = 0; b < SLOTS; b++) qn_free(whole[b]);
+        world_close(&w);
+    }
+}
+
+// One sequence behind 4096 positions has a piece for each of 64 threads, and what its pieces share is
+// far less than what they read.
+static void one_sequence_has_enough_pieces(void **state) {
+    (void)state;
+    const layer l = {
+        .heads = 16, .kv_heads = 8, .k_size = 128, .v_size = 128, .type = QN_CACHE_F16};
+    world w;
+    world_open(&w, &l);
+    const qn_node *node = &w.graph.nodes[w.graph.n_nodes - 1];
+    qn_task task = {.attrs = &node->attrs, .cache = &w.cache};
+    task.in[0].parts = l.heads;
+    const qn_cpu_level *level = level_at(0);
+    const qn_recipe *recipe = &level->backend.recipes[QN_OP_ATTEND];
+    const qn_kernel *kernel = &level->kernels[recipe->stages[0]];
+    const qn_kernel *merge = &level->kernels[recipe->stages[1]];
+    assert_true(kernel->pieces(&task, 1, 4096) >= 64);
+    assert_int_equal(merge->pieces(&task, 1, 4096), 8);
+    assert_int_equal(kernel->pieces(&task, 1, 512), 8); // nothing to merge
+    assert_int_equal(merge->pieces(&task, 1, 512), 0);
+    assert_int_equal(kernel->shared(&task, 1, 512), 0);
+    const int64_t most = kernel->shared(&task, 8, 40960);
+    assert_true(most * 10 < 40960 / QN_PAGE_ROWS * w.cache.page_bytes);
+    assert_int_equal(kernel->shared(&task, 512, 40960), most);
+    world_close(&w);
 }
 
 // --- the written formula of docs/numbers.md, once more and one number at a time ---
@@ -773,6 +859,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_the_reference),
         cmocka_unit_test(chunks_meet),
+        cmocka_unit_test(runs_of_chunks_change_no_bit),
+        cmocka_unit_test(one_sequence_has_enough_pieces),
         cmocka_unit_test(rotation_is_by_definition),
         cmocka_unit_test(attention_keeps_the_contract),
         cmocka_unit_test(only_own_rows_are_written),

@@ -134,7 +134,9 @@ static void the_plan_grows_as_the_context_does(void **state) {
         ASSERT_OK(qn_engine_memory(&wide, engine, 2048, 512, &err));
         assert_true(small.weights > 0 && small.weights == large.weights);
         assert_true(small.cache < large.cache && small.state < large.state);
-        assert_int_equal(small.activations, large.activations);
+        // What attention of few rows leaves of each chunk of positions.
+        assert_true(small.activations <= large.activations);
+        assert_true(large.activations - small.activations < large.state - small.state);
         assert_true(wide.activations > large.activations);
         assert_true(small.program > 0);
         assert_int_equal(small.total, small.weights + small.state + small.activations);

@@ -18,15 +18,21 @@ typedef struct exp_parts {
     float p, s1, s2;
 } exp_parts;
 
+// (exp(r) - 1 - r) / r^2, highest power first; and log(2) in two parts, the first of few bits.
+#define EXP_TERMS(TERM)                                                                            \
+    TERM(0x1.6d4324p-10f)                                                                          \
+    TERM(0x1.1110ep-7f) TERM(0x1.5554eap-5f) TERM(0x1.555556p-3f) TERM(0x1p-1f)
+#define EXP_FIRST 0x1.a124f2p-13f
+#define LOG2_HIGH 0x1.62e4p-1f
+#define LOG2_LOW  0x1.7f7d1cp-20f
+
 // `shifted` is the power of two plus 1.5 * 2^23, so that its lower bits are the power as an
 // integer; r is what is left, |r| <= log(2) / 2.
 QN_ANYWHERE exp_parts exp_rest(float shifted, float r) {
-    float q = 0x1.a124f2p-13f; // (exp(r) - 1 - r) / r^2
-    q = __builtin_fmaf(q, r, 0x1.6d4324p-10f);
-    q = __builtin_fmaf(q, r, 0x1.1110ep-7f);
-    q = __builtin_fmaf(q, r, 0x1.5554eap-5f);
-    q = __builtin_fmaf(q, r, 0x1.555556p-3f);
-    q = __builtin_fmaf(q, r, 0x1p-1f);
+    float q = EXP_FIRST;
+#define TERM(c) q = __builtin_fmaf(q, r, c);
+    EXP_TERMS(TERM)
+#undef TERM
     const float sum = 1.0f + r, lost = r - (sum - 1.0f);
     const uint32_t power = qn_float_to_bits(shifted) - 0x4b400000u + 256u;
     const uint32_t first = power >> 1, second = power - first;
@@ -40,8 +46,8 @@ QN_ANYWHERE exp_parts exp_split(float x) {
     x = x < -126.0f ? -126.0f : x;
     x = x > 89.0f ? 89.0f : x;
     const float shifted = x * 0x1.715476p+0f + 0x1.8p23f, n = shifted - 0x1.8p23f;
-    const float r = __builtin_fmaf(n, -0x1.62e4p-1f, x); // log(2) in two parts, the first exact
-    return exp_rest(shifted, __builtin_fmaf(n, -0x1.7f7d1cp-20f, r));
+    const float r = __builtin_fmaf(n, -LOG2_HIGH, x); // exact
+    return exp_rest(shifted, __builtin_fmaf(n, -LOG2_LOW, r));
 }
 
 // exp of an argument that is known to more digits than a float has; x in [-126, 89] or NaN.

@@ -11,7 +11,7 @@ struct qn_bindings {
     qn_binding *items; // (capacity)
     int32_t *living;   // (n_buffers) scratch of the memory plan
     int64_t *largest;  // (n_buffers) offsets for opts.max, which serve every smaller step too
-    int64_t largest_bytes, largest_scratch;
+    int64_t largest_bytes, largest_scratch, largest_shared;
     uint64_t clock;
     int64_t hits, misses;
     bool cached_matters; // some kernel cuts its pieces by the cached positions
@@ -69,11 +69,23 @@ static bool find_touch(touch *to, const qn_bindings_opts *opts, const qn_binding
     return true;
 }
 
-enum { MAX_TOUCHES = QN_MAX_IN + QN_MAX_OUT + QN_PLAN_TEMPS };
+enum { MAX_TOUCHES = QN_MAX_IN + QN_MAX_OUT + QN_PLAN_TEMPS + 1 };
+
+static int64_t shared_bytes(const qn_bindings_opts *opts, size_t call, const qn_sizes *sizes) {
+    int64_t symbols[QN_SYM_COUNT];
+    sizes_symbols(symbols, sizes);
+    const int64_t rows = call_rows(&opts->plan->calls[call], symbols);
+    const qn_kernel *kernel = opts->kernels[call];
+    return kernel->shared ? kernel->shared(&opts->tasks[call], rows, sizes->cached) : 0;
+}
 
 static int list_touches(touch *to, const qn_bindings_opts *opts, const qn_binding *binding,
-                        const qn_plan_call *call) {
+                        int32_t index) {
+    const qn_plan_call *call = &opts->plan->calls[index];
     int n = 0;
+    // All calls share the same memory.
+    if (shared_bytes(opts, (size_t)index, &binding->sizes) > 0)
+        to[n++] = (touch){.place = QN_PLACE_COUNT, .end = 1, .is_written = true};
     for (int i = 0; i < call->n_in; i++)
         n += find_touch(&to[n], opts, binding, &call->in[i], false);
     for (int i = 0; i < call->n_out; i++)
@@ -100,9 +112,9 @@ static bool conflicts(const touch *a, int n_a, const touch *b, int n_b) {
 static int32_t find_after(const qn_bindings_opts *opts, const qn_binding *binding, int32_t call) {
     touch mine[MAX_TOUCHES], theirs[MAX_TOUCHES];
     const qn_plan_call *calls = opts->plan->calls;
-    const int n = list_touches(mine, opts, binding, &calls[call]);
+    const int n = list_touches(mine, opts, binding, call);
     for (int32_t i = call - 1; i >= 0; i--) {
-        const int m = list_touches(theirs, opts, binding, &calls[i]);
+        const int m = list_touches(theirs, opts, binding, i);
         if (conflicts(mine, n, theirs, m)) return i;
         if (qn_call_gathers(&calls[call]) && qn_call_gathers(&calls[i])) return i;
     }
@@ -173,7 +185,8 @@ static qn_status measure(qn_bindings *b, qn_err *err) {
         const int64_t rows = call_rows(&opts->plan->calls[i], symbols);
         const int64_t bytes =
             opts->kernels[i]->scratch ? opts->kernels[i]->scratch(&opts->tasks[i], rows) : 0;
-        if (bytes > b->largest_scratch) b->largest_scratch = bytes;
+        b->largest_scratch = qn_max(b->largest_scratch, bytes);
+        b->largest_shared = qn_max(b->largest_shared, shared_bytes(opts, i, &opts->max));
     }
     return QN_OK;
 }
@@ -228,7 +241,9 @@ static bool is_within(const qn_sizes *sizes, const qn_sizes *max) {
 const qn_binding *qn_bindings_get(qn_bindings *b, const qn_sizes *sizes) {
     if (!is_within(sizes, &b->opts.max)) return NULL; // there is no memory for them
     qn_sizes want = qn_sizes_bound(b->opts.policy, sizes, &b->opts.max);
-    if (!b->cached_matters) want.cached = b->opts.max.cached;
+    // Pieces grow with the powers of two, whatever the policy: else each step would be bound anew.
+    want.cached =
+        b->cached_matters ? ladder(sizes->cached, b->opts.max.cached) : b->opts.max.cached;
     qn_binding *oldest = &b->items[0];
     b->clock++;
     for (int i = 0; i < b->opts.capacity; i++) {
@@ -254,3 +269,4 @@ void qn_bindings_counts(const qn_bindings *bindings, int64_t *hits, int64_t *mis
 
 int64_t qn_bindings_arena(const qn_bindings *bindings) { return bindings->largest_bytes; }
 int64_t qn_bindings_scratch(const qn_bindings *bindings) { return bindings->largest_scratch; }
+int64_t qn_bindings_shared(const qn_bindings *bindings) { return bindings->largest_shared; }

@@ -44,8 +44,10 @@ void qn_bindings_counts(const qn_bindings *bindings, int64_t *hits, int64_t *mis
 // range on the ladder 1, 2, 3-4, 5-8, 9-16, ..., but no more than `max`.
 qn_sizes qn_sizes_bound(qn_plan_policy policy, const qn_sizes *sizes, const qn_sizes *max);
 
-// Bytes of the arena, and of scratch per thread, that no step within `max` exceeds.
+// Bytes of the arena, of scratch per thread, and of what the pieces of a call share, that no step
+// within `max` exceeds.
 int64_t qn_bindings_arena(const qn_bindings *bindings);
 int64_t qn_bindings_scratch(const qn_bindings *bindings);
+int64_t qn_bindings_shared(const qn_bindings *bindings);
 
 #endif

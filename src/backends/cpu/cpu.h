@@ -104,6 +104,7 @@ int64_t qn_cpu_scratch_all_gather(const qn_task *task, int64_t rows); // sizes b
 
 int64_t qn_cpu_pieces_one(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows);
+int64_t qn_cpu_shared_none(const qn_task *task, int64_t rows, int64_t cached);
 
 int qn_cpu_temps_none(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 
@@ -212,6 +213,8 @@ qn_kv_cut qn_cpu_cut_kv(const qn_task *task, int64_t piece);
 // attend: some rows and heads of one kv head (attend_cut.h).
 int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows);
+int64_t qn_cpu_shared_attend(const qn_task *task, int64_t rows, int64_t cached);
+int64_t qn_cpu_pieces_merge(const qn_task *task, int64_t rows, int64_t cached);
 int qn_cpu_temps_attention(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 // conv: a run of channels of segments turn, turn + QN_SEG_TURNS, ...
 int64_t qn_cpu_pieces_conv(const qn_task *task, int64_t rows, int64_t cached);

@@ -55,7 +55,7 @@ typedef struct executor {
     bound_plan *last; // of the last step
     qn_step step;
     qn_walk walk;
-    block arena, scratch;
+    block arena, scratch, shared;
 } executor;
 
 static executor *of(const qn_program *program) { return (executor *)(uintptr_t)program; }
@@ -229,9 +229,20 @@ static int64_t thread_scratch(const executor *x) {
     return (scratch + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+// Bytes that the pieces of a call share, one call after the other.
+static int64_t shared_bytes(const executor *x) {
+    int64_t shared = 0;
+    for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
+        const bound_plan *p = &x->plans[i];
+        if (p->plan) shared = qn_max(shared, qn_bindings_shared(p->bindings));
+    }
+    return shared;
+}
+
 qn_program_size qn_cpu_program_measure(const qn_program *program) {
     const executor *x = of(program);
-    qn_program_size size = {.scratch = thread_scratch(x) * qn_pool_threads(x->head.device->pool)};
+    const int64_t n_threads = qn_pool_threads(x->head.device->pool);
+    qn_program_size size = {.scratch = thread_scratch(x) * n_threads + shared_bytes(x)};
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         const bound_plan *p = &x->plans[i];
         if (!p->plan) continue;
@@ -258,9 +269,13 @@ static qn_status init_memory(executor *x, qn_err *err) {
     if (x->opts.is_timed) x->walk.times = qn_alloc(n_calls, sizeof *x->walk.times);
     if (!x->walk.taken || !x->walk.done || (x->opts.is_timed && !x->walk.times) ||
         !block_init(&x->arena, qn_cpu_program_measure(&x->head).arena) ||
-        !block_init(&x->scratch, scratch * n_threads))
+        !block_init(&x->scratch, scratch * n_threads) || !block_init(&x->shared, shared_bytes(x)))
         return QN_NOMEM(err, "activations");
     x->walk.scratch = x->scratch.data;
+    for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
+        for (size_t c = 0; x->plans[i].plan && c < x->plans[i].plan->n_calls; c++)
+            x->plans[i].tasks[c].shared = x->shared.data;
+    }
     return qn_gate_create(&x->walk.gate, err);
 }
 
@@ -274,6 +289,7 @@ void qn_cpu_program_release(qn_program *program) {
     qn_free(x->walk.times);
     qn_free(x->arena.base);
     qn_free(x->scratch.base);
+    qn_free(x->shared.base);
     qn_free(x);
 }
 

@@ -38,6 +38,7 @@ typedef struct qn_task {
     const struct qn_gather *gather; // of ALL_GATHER: how ranks are reached (device.h), or NULL
     int64_t rows;                   // of the call's results in this step
     bool has_unit;                  // pieces of matmuls are those of a matrix unit
+    void *shared;                   // by all pieces of the call and of its op's next stages
 } qn_task;
 
 typedef struct qn_kernel {
@@ -47,7 +48,10 @@ typedef struct qn_kernel {
     int64_t (*pieces)(const qn_task *task, int64_t rows, int64_t cached);
     // Bytes that each thread must lend, for at most `rows` rows.
     int64_t (*scratch)(const qn_task *task, int64_t rows);
-    // `scratch` is aligned to 64 bytes.
+    // Bytes that all pieces share, for at most `rows` rows and `cached` positions per sequence; what
+    // was there before is lost.
+    int64_t (*shared)(const qn_task *task, int64_t rows, int64_t cached);
+    // `scratch` is aligned to 64 bytes, as task->shared.
     void (*run)(const qn_task *task, int64_t piece, void *scratch);
 } qn_kernel;
 

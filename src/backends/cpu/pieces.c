@@ -120,6 +120,11 @@ int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows) {
     return 0;
 }
 
+int64_t qn_cpu_shared_none(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)task, (void)rows, (void)cached;
+    return 0;
+}
+
 int qn_cpu_temps_none(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node) {
     (void)temp, (void)graph, (void)node;
     return 0;

@@ -32,10 +32,11 @@ static qn_word weight_layout(qn_op op, int input) {
     return qn_op_get(op)->kinds[input] == 'w' ? QN_WORD_tiles : QN_WORD_rows;
 }
 
-#define ROW(kernel, pieces_rule, scratch_rule, level)                                              \
+#define ROW(kernel, pieces_rule, scratch_rule, shared_rule, level)                                 \
     {.name = #kernel,                                                                              \
      .pieces = qn_cpu_pieces_##pieces_rule,                                                        \
      .scratch = qn_cpu_scratch_##scratch_rule,                                                     \
+     .shared = qn_cpu_shared_##shared_rule,                                                        \
      .run = qn_cpu_##kernel##_##level},
 #define LEVEL(level, unit)                                                                         \
     {.name = #level,                                                                               \
@@ -58,7 +59,8 @@ static qn_word weight_layout(qn_op op, int input) {
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 static const qn_kernel kernels_portable[] = {
-#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, portable)
+#define KERNEL(name, pieces, scratch)          ROW(name, pieces, scratch, none, portable)
+#define SHARING(name, pieces, scratch, shared) ROW(name, pieces, scratch, shared, portable)
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
@@ -71,17 +73,20 @@ static const qn_kernel kernels_portable[] = {
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 static const qn_kernel kernels_avx2[] = {
-#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, avx2)
+#define KERNEL(name, pieces, scratch)          ROW(name, pieces, scratch, none, avx2)
+#define SHARING(name, pieces, scratch, shared) ROW(name, pieces, scratch, shared, avx2)
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
 static const qn_kernel kernels_avxvnni[] = {
-#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, avxvnni)
+#define KERNEL(name, pieces, scratch)          ROW(name, pieces, scratch, none, avxvnni)
+#define SHARING(name, pieces, scratch, shared) ROW(name, pieces, scratch, shared, avxvnni)
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
 static const qn_kernel kernels_avx512[] = {
-#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, avx512)
+#define KERNEL(name, pieces, scratch)          ROW(name, pieces, scratch, none, avx512)
+#define SHARING(name, pieces, scratch, shared) ROW(name, pieces, scratch, shared, avx512)
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
@@ -100,12 +105,14 @@ static const qn_kernel kernels_avx512[] = {
 #define RUN_OF(name, level) qn_cpu_##name##_##level
 #define DECLARE(name, level)                                                                       \
     void RUN_OF(name, level)(const qn_task *task, int64_t piece, void *scratch_bytes);
-#define ROW_OF(name, pieces, scratch, level) ROW(name, pieces, scratch, level)
-#define KERNEL(name, pieces, scratch)        DECLARE(name, LEVEL_OF(OWN_##name))
+#define ROW_OF(name, pieces, scratch, shared, level) ROW(name, pieces, scratch, shared, level)
+#define KERNEL(name, pieces, scratch)                DECLARE(name, LEVEL_OF(OWN_##name))
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 static const qn_kernel kernels_amx[] = {
-#define KERNEL(name, pieces, scratch) ROW_OF(name, pieces, scratch, LEVEL_OF(OWN_##name))
+#define KERNEL(name, pieces, scratch) ROW_OF(name, pieces, scratch, none, LEVEL_OF(OWN_##name))
+#define SHARING(name, pieces, scratch, shared)                                                     \
+    ROW_OF(name, pieces, scratch, shared, LEVEL_OF(OWN_##name))
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
@@ -118,17 +125,20 @@ static const qn_kernel kernels_amx[] = {
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 static const qn_kernel kernels_neon[] = {
-#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, neon)
+#define KERNEL(name, pieces, scratch)          ROW(name, pieces, scratch, none, neon)
+#define SHARING(name, pieces, scratch, shared) ROW(name, pieces, scratch, shared, neon)
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
 static const qn_kernel kernels_dotprod[] = {
-#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, dotprod)
+#define KERNEL(name, pieces, scratch)          ROW(name, pieces, scratch, none, dotprod)
+#define SHARING(name, pieces, scratch, shared) ROW(name, pieces, scratch, shared, dotprod)
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
 static const qn_kernel kernels_i8mm[] = {
-#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, i8mm)
+#define KERNEL(name, pieces, scratch)          ROW(name, pieces, scratch, none, i8mm)
+#define SHARING(name, pieces, scratch, shared) ROW(name, pieces, scratch, shared, i8mm)
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };

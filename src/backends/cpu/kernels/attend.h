@@ -35,11 +35,10 @@ static inline unsigned char *cache_value(const qn_cache_view *cache, unsigned ch
            (head * QN_PAGE_ROWS + slot) * qn_cpu_cache_row_bytes(cache->type, cache->v_size);
 }
 
-// --- keys and values as floats, a slab at a time ---
+// --- keys and values as matrices ---
 
-// Rows of a slab: numbers of a key, positions of values. 32 rows of 16 heads of 128 after 991 rows
-// of F16, AVX2, best of 2 on a busy machine (bench_seq): slabs of 8 277 us a row, of 32 174 us.
-enum { SLAB = 32, HALF_Q4_0 = QN_VALUES_Q4_0 / 2 };
+// Rows and columns of a slab: 16 KB of floats, a part of the first-level cache of every machine.
+enum { SLAB = 64, HALF_Q4_0 = QN_VALUES_Q4_0 / 2 };
 
 // What a kv head has in a page. While one part is read the same part of what comes next is fetched
 // from memory: after keys the values, after values the keys of the next page.
@@ -49,7 +48,7 @@ typedef struct kv_page {
     int64_t n_groups; // of 16 positions: those after them are not visible
     int64_t k_size, v_size;
     const unsigned char *keys, *values, *next_keys; // next_keys may be NULL
-    float *slab;                                    // room for (32, 64) and (32, F'): see below
+    float *slab;                                    // (64, 64)
 } kv_page;
 
 QN_INLINE void fetch_bytes(const unsigned char *at, int64_t bytes) {
@@ -62,10 +61,6 @@ QN_INLINE void unpack_halves(float *to, const unsigned char *from, int64_t n) {
     for (; i < n; i++) to[i] = qn_load_half(from + 2 * i);
 }
 
-QN_INLINE f32v scaled_bytes(const unsigned char *from, f32v scale) {
-    return scale * to_float(widen_u8(from) << 24 >> 24);
-}
-
 // n rows of a block of Q8_0 keys of 16 positions: 16 scales, then rows of bytes. To rows of 64.
 static inline void unpack_key_bytes(float *to, const unsigned char *block, int64_t n) {
     f32v scale[QN_KEY_GROUP / QN_LANES];
@@ -74,7 +69,7 @@ static inline void unpack_key_bytes(float *to, const unsigned char *block, int64
     const unsigned char *from = block + 2 * QN_KEY_GROUP;
     for (int64_t i = 0; i < n; i++) {
         for (int j = 0; j < QN_KEY_GROUP; j += QN_LANES)
-            store_f32(to + i * QN_PAGE_ROWS + j,
+            store_f32(to + i * SLAB + j,
                       scaled_bytes(from + i * QN_KEY_GROUP + j, scale[j / QN_LANES]));
     }
 }
@@ -89,56 +84,65 @@ static inline void unpack_key_nibbles(float *to, const unsigned char *block) {
         const f32v scale = widen_half(block + 2 * j);
         for (int i = 0; i < HALF_Q4_0; i++) {
             const i32v both = widen_u8(from + i * QN_KEY_GROUP + j);
-            store_f32(to + i * QN_PAGE_ROWS + j, scaled_nibbles(both & 15, scale));
-            store_f32(to + (i + HALF_Q4_0) * QN_PAGE_ROWS + j, scaled_nibbles(both >> 4, scale));
+            store_f32(to + i * SLAB + j, scaled_nibbles(both & 15, scale));
+            store_f32(to + (i + HALF_Q4_0) * SLAB + j, scaled_nibbles(both >> 4, scale));
         }
     }
 }
 
-// n rows of keys of 16 positions, to rows of 64; of Q4_0 always 32.
+// n rows of keys of 16 positions, to rows of 64; of Q4_0 whole blocks.
 static inline void unpack_group(float *to, qn_type type, const unsigned char *from, int64_t n) {
-    if (type == QN_TYPE_Q8_0) {
-        unpack_key_bytes(to, from, n);
-        return;
-    }
-    if (type == QN_TYPE_Q4_0) {
-        unpack_key_nibbles(to, from);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++, to += QN_PAGE_ROWS) {
-        if (type == QN_TYPE_F16)
-            unpack_halves(to, from + 2 * QN_KEY_GROUP * i, QN_KEY_GROUP);
-        else
-            memcpy(to, from + 4 * QN_KEY_GROUP * i, 4 * QN_KEY_GROUP);
+    if (type == QN_TYPE_F16) {
+        for (int64_t i = 0; i < n; i++)
+            unpack_halves(to + i * SLAB, from + 2 * QN_KEY_GROUP * i, QN_KEY_GROUP);
+    } else if (type == QN_TYPE_F32) {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + i * SLAB, from + 4 * QN_KEY_GROUP * i, 4 * QN_KEY_GROUP);
+    } else if (type == QN_TYPE_Q8_0) {
+        for (int64_t i = 0; i < n; i += QN_VALUES_Q8_0, from += QN_KEY_GROUP * QN_BYTES_Q8_0)
+            unpack_key_bytes(to + i * SLAB, from, n - i < QN_VALUES_Q8_0 ? n - i : QN_VALUES_Q8_0);
+    } else {
+        for (int64_t i = 0; i < n; i += QN_VALUES_Q4_0, from += QN_KEY_GROUP * QN_BYTES_Q4_0)
+            unpack_key_nibbles(to + i * SLAB, from);
     }
 }
 
-// Keys e ... e + n - 1 of a page, (n, 64): as they lie there, or in the slab. e is a multiple of
-// 32.
-static inline matrix load_keys(const kv_page *page, int64_t e, int64_t n) {
+// How keys or values are read where they lie, for few queries; MAC_KINDS: by the slab.
+static inline mac_kind far_kind(const kv_page *page, bool is_keys) {
+    if (page->is_shared) return MAC_KINDS;
+    if (page->type == QN_TYPE_F16) return is_keys ? MAC_KEY_HALVES : MAC_FAR_HALVES;
+    if (page->type == QN_TYPE_F32) return is_keys ? MAC_KEY_FLOATS : MAC_FAR_FLOATS;
+    if (page->type == QN_TYPE_Q8_0) return is_keys ? MAC_KEY_BYTES : MAC_FAR_BYTES;
+    return MAC_KINDS;
+}
+
+// Numbers e ... e + *n - 1 of the keys of a page, (*n, 64): all where they lie, or those that fill
+// the slab. e is a multiple of 64.
+static inline matrix load_keys(const kv_page *page, int64_t e, int64_t *n) {
     const qn_type_info *info = qn_type_get(page->type);
-    const int64_t row = qn_cpu_cache_row_bytes(page->type, page->k_size);
-    const int64_t group = QN_KEY_GROUP * row, bytes = n / info->block * info->bytes * QN_KEY_GROUP;
-    const int64_t at = e / info->block * info->bytes * QN_KEY_GROUP;
-    if (info->block == 1 && !page->is_shared) {
-        const bool is_half = page->type == QN_TYPE_F16;
-        return (matrix){.kind = is_half ? MAC_KEY_HALVES : MAC_KEY_FLOATS,
-                        .rows = page->keys + at,
-                        .stride = QN_KEY_GROUP * (is_half ? 2 : 4),
+    const int64_t group = QN_KEY_GROUP * qn_cpu_cache_row_bytes(page->type, page->k_size);
+    const mac_kind kind = far_kind(page, true);
+    *n = page->k_size - e;
+    if (kind != MAC_KINDS)
+        return (matrix){.kind = kind,
+                        .rows = page->keys,
+                        .stride = QN_KEY_GROUP * number_bytes(kind),
                         .group = group,
                         .ahead = page->values - page->keys};
-    }
+    if (*n > SLAB) *n = SLAB;
+    const int64_t at = e / info->block * info->bytes * (int64_t)QN_KEY_GROUP;
+    const int64_t bytes = qn_cpu_cache_row_bytes(page->type, *n) * QN_KEY_GROUP;
     for (int64_t g = 0; g < page->n_groups; g++) {
         if (e < page->v_size) fetch_bytes(page->values + g * group + at, bytes);
-        unpack_group(page->slab + g * QN_KEY_GROUP, page->type, page->keys + g * group + at, n);
+        unpack_group(page->slab + g * QN_KEY_GROUP, page->type, page->keys + g * group + at, *n);
     }
     return (matrix){
-        .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * QN_PAGE_ROWS};
+        .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * SLAB};
 }
 
 static inline void unpack_value_nibbles(float *to, const unsigned char *from, int64_t n) {
     for (int64_t at = 0; at < n; at += QN_VALUES_Q4_0, from += QN_BYTES_Q4_0) {
-        const f32v scale = all_f32(qn_load_half(from));
+        const f32v scale = all_half(from);
         for (int i = 0; i < HALF_Q4_0; i += QN_LANES) {
             const i32v both = widen_u8(from + 2 + i);
             store_f32(to + at + i, scaled_nibbles(both & 15, scale));
@@ -147,8 +151,12 @@ static inline void unpack_value_nibbles(float *to, const unsigned char *from, in
     }
 }
 
-// A value row of the cache that is not F32. `to` has room for a multiple of 32.
+// n numbers of a value row. `to` has room for a multiple of 32.
 static inline void unpack_value(qn_type type, float *to, const unsigned char *from, int64_t n) {
+    if (type == QN_TYPE_F32) {
+        memcpy(to, from, (size_t)n * sizeof *to);
+        return;
+    }
     if (type == QN_TYPE_F16) {
         unpack_halves(to, from, n);
         return;
@@ -158,33 +166,33 @@ static inline void unpack_value(qn_type type, float *to, const unsigned char *fr
         return;
     }
     for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0, from += QN_BYTES_Q8_0) {
-        const f32v scale = all_f32(qn_load_half(from));
+        const f32v scale = all_half(from);
         for (int i = 0; i < QN_VALUES_Q8_0; i += QN_LANES)
             store_f32(to + at + i, scaled_bytes(from + 2 + i, scale));
     }
 }
 
-// Values of 32 positions from `at` on, (32, F).
-static inline matrix load_values(const kv_page *page, int64_t at) {
+// Numbers f ... f + *n - 1 of the values of a page, (64, *n): all where they lie, or those that fill
+// the slab. f is a multiple of 64.
+static inline matrix load_values(const kv_page *page, int64_t f, int64_t *n) {
+    const qn_type_info *info = qn_type_get(page->type);
     const int64_t row = qn_cpu_cache_row_bytes(page->type, page->v_size);
-    const int64_t stride = qn_round_up(page->v_size, SLAB);
-    const unsigned char *from = page->values + at * row;
-    const unsigned char *ahead = page->next_keys ? page->next_keys + at * row : NULL;
-    if (qn_type_get(page->type)->block == 1 && !page->is_shared)
-        return (matrix){.kind = page->type == QN_TYPE_F16 ? MAC_FAR_HALVES : MAC_FAR_FLOATS,
-                        .rows = from,
+    const mac_kind kind = far_kind(page, false);
+    *n = page->v_size - f;
+    if (kind != MAC_KINDS)
+        return (matrix){.kind = kind,
+                        .rows = page->values,
                         .stride = row,
-                        .ahead = ahead ? page->next_keys - page->values : 0};
-    if (page->type == QN_TYPE_F32) {
-        fetch_bytes(ahead, SLAB * row);
-        return (matrix){.kind = MAC_FLOATS, .rows = from, .stride = row};
-    }
-    for (int j = 0; j < SLAB; j++) {
-        fetch_bytes(ahead ? ahead + j * row : NULL, row);
-        unpack_value(page->type, page->slab + j * stride, from + j * row, page->v_size);
+                        .ahead = page->next_keys ? page->next_keys - page->values : 0};
+    if (*n > SLAB) *n = SLAB;
+    const int64_t at = f / info->block * info->bytes;
+    const int64_t bytes = qn_cpu_cache_row_bytes(page->type, *n);
+    for (int64_t j = 0; j < page->n_groups * QN_KEY_GROUP; j++) {
+        if (page->next_keys) fetch_bytes(page->next_keys + j * row + at, bytes);
+        unpack_value(page->type, page->slab + j * SLAB, page->values + j * row + at, *n);
     }
     return (matrix){
-        .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * stride};
+        .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * SLAB};
 }
 
 // --- rotating ---

@@ -106,7 +106,7 @@ QN_INLINE i16v twice(i32v x) { return pair_up(x, x); }
 // Per level: a * b + c rounded once; sum + two products with the two numbers of 16 bits at `pair`
 // (exact); sum + four products of codes with the signed bytes at `four` (exact; narrow: codes are
 // at most 128); levels[index] for indices below 16 in each byte; bytes, 16 bits and halves made
-// wider.
+// wider; one half in all lanes.
 #if defined(__AVX512VNNI__)
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return (f32v)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -145,6 +145,10 @@ QN_INLINE i32v widen_u16(const uint8_t *from) {
 
 QN_INLINE f32v widen_half(const uint8_t *from) {
     return (f32v)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+}
+
+QN_INLINE f32v all_half(const uint8_t *from) {
+    return (f32v)_mm512_cvtph_ps(_mm256_set1_epi16((int16_t)qn_load_u16(from)));
 }
 #elif defined(__AVX2__)
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
@@ -198,6 +202,10 @@ QN_INLINE i32v widen_u16(const uint8_t *from) {
 QN_INLINE f32v widen_half(const uint8_t *from) {
     return (f32v)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
 }
+
+QN_INLINE f32v all_half(const uint8_t *from) {
+    return (f32v)_mm256_cvtph_ps(_mm_set1_epi16((int16_t)qn_load_u16(from)));
+}
 #elif defined(QN_NEON)
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return (f32v)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
@@ -242,6 +250,10 @@ QN_INLINE i32v widen_u16(const uint8_t *from) {
 
 QN_INLINE f32v widen_half(const uint8_t *from) {
     return (f32v)vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(from)));
+}
+
+QN_INLINE f32v all_half(const uint8_t *from) {
+    return (f32v)vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(qn_load_u16(from))));
 }
 #else
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
@@ -293,6 +305,8 @@ QN_INLINE f32v widen_half(const uint8_t *from) {
     for (int l = 0; l < QN_LANES; l++) x[l] = qn_load_half(from + 2 * l);
     return x;
 }
+
+QN_INLINE f32v all_half(const uint8_t *from) { return all_f32(qn_load_half(from)); }
 #endif
 
 #endif
