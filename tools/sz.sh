@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # Lines that src may have. What is added should replace something; raising this is a commit of its own that says why.
-budget=139400
+budget=139900
 
 sources() { find "$@" -path tests/data -prune -o -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' -o -name '*.sh' \) -print; }
 row() { printf '%-16s %6d %8d\n' "$1" "$(sources $2 | wc -l)" "$(sources $2 | xargs -r cat | wc -l)"; }
