@@ -12,7 +12,8 @@
 #include <time.h>
 
 enum { SIZE = 4096, N_WEIGHTS = 16, REPEATS = 5 };
-static const int64_t row_counts[] = {1, 8, 64, 512};
+enum { MAX_COUNTS = 32 };
+static const int64_t usual_counts[] = {1, 8, 64, 512};
 
 static void stop(const qn_err *err) {
     fprintf(stderr, "bench_kernels: %s\n", err->message);
@@ -85,7 +86,7 @@ static double time_matmul(const qn_cpu_level *backend, const qn_packed *weights,
     qn_task task = {.in = {x, {.packed = weights}}, .out = {out}, .rows = rows};
     task.has_unit = backend->has_unit;
     void *scratch = lend(kernel->scratch(&task, rows) + 64);
-    const int n = rows < 64 ? N_WEIGHTS : 1;
+    const int n = rows <= 16 ? N_WEIGHTS : rows <= 64 ? 4 : 1;
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         const double start = now();
         for (int i = 0; i < n; i++) {
@@ -137,22 +138,30 @@ static void measure(const qn_cpu_level *backend, const qn_packed *weights, qn_wo
     free(out.data);
 }
 
-// bench_kernels [LEVEL | TYPE]...: those levels and types, or all levels and the usual types
+// bench_kernels [LEVEL | TYPE | ROWS]...: those levels, types and numbers of rows, or all levels, the
+// usual types and a few numbers
 int main(int argc, char **argv) {
     static const char *const usual[] = {"Q4_K", "Q6_K", "Q8_0", "F16"};
     const char *levels[8], *types[32];
-    int n_levels = 0, n_types = 0;
+    int64_t counts[MAX_COUNTS];
+    int n_levels = 0, n_types = 0, n_counts = 0;
     qn_type type;
     qn_limits limits = QN_INIT(qn_limits);
     qn_err err;
-    for (int i = 1; i < argc && n_levels < 8 && n_types < 32; i++) {
-        if (qn_type_from_name(&type, argv[i]) && qn_pack_supports(type))
+    for (int i = 1; i < argc && n_levels < 8 && n_types < 32 && n_counts < MAX_COUNTS; i++) {
+        if (atoi(argv[i]) > 0)
+            counts[n_counts++] = atoi(argv[i]);
+        else if (qn_type_from_name(&type, argv[i]) && qn_pack_supports(type))
             types[n_types++] = argv[i];
         else
             levels[n_levels++] = argv[i];
     }
     if (!n_types)
         for (; n_types < 4; n_types++) types[n_types] = usual[n_types];
+    if (!n_counts) {
+        n_counts = sizeof usual_counts / sizeof *usual_counts;
+        memcpy(counts, usual_counts, sizeof usual_counts);
+    }
     if (!n_levels)
         for (; qn_cpu_level_name((size_t)n_levels); n_levels++)
             levels[n_levels] = qn_cpu_level_name((size_t)n_levels);
@@ -169,8 +178,8 @@ int main(int argc, char **argv) {
             static const qn_word forms[] = {QN_WORD_i12_256, QN_WORD_i16_256, QN_WORD_i8_32};
             for (int i = 0; i < (is_float ? 1 : 3); i++) {
                 const qn_word form = is_float ? QN_WORD_f32 : forms[i];
-                for (size_t r = 0; r < sizeof row_counts / sizeof *row_counts; r++)
-                    measure(backend, weights, form, row_counts[r], &limits);
+                for (int r = 0; r < n_counts; r++)
+                    measure(backend, weights, form, counts[r], &limits);
             }
         }
         for (int i = 0; i < N_WEIGHTS; i++) free((void *)(uintptr_t)weights[i].data);

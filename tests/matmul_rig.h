@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_LEVELS = 5, MAX_ROWS = 70 };
+enum { MAX_LEVELS = 5, MAX_ROWS = QN_ROW_GROUP + 6 };
 
 typedef struct weight {
     const kind *kind;

@@ -14,7 +14,7 @@
 #include "tokenizer/tokenizer.h"
 
 // Rows of a prefill step: enough to read weights rarely, few enough to keep activations small, and
-// 8 groups of QN_ROW_GROUP. Not tuned.
+// 4 groups of QN_ROW_GROUP. Not tuned.
 enum { QN_DEFAULT_CHUNK = 512 };
 
 struct qn_engine {

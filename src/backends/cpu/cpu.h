@@ -116,10 +116,10 @@ typedef struct qn_tile_cut {
     qn_range rows, tiles;
 } qn_tile_cut;
 
-// Rows that share an unpacked tile. Q4_K 4096 x 4096, 512 rows, AVX2, best of 3 on a busy machine
-// (bench_kernels): groups of 16 take 233 ms, of 64 167 ms, of 256 167 ms; smaller groups make more
-// pieces.
-enum { QN_ROW_GROUP = 64 };
+// Rows that share an unpacked tile, so that unpacking (70 ns for a block of a tile with Q4_K on Zen
+// 5) is little beside their products (8 ns a row); larger groups make fewer pieces, which many
+// threads need, and rows that do not stay in the second-level cache.
+enum { QN_ROW_GROUP = 128 };
 // Rows for which tiles are unpacked in registers, not into memory: their sums must fit there, too.
 // Q4_K 4096 x 4096, 8 rows, AVX-512, one thread: 174 GFLOP/s instead of 111 (i12_256), 222 instead
 // of 91 (i8_32). Other limits were not measured.

@@ -12,7 +12,7 @@ enum {
     SMALL_BYTES = 32 << 10,  // a piece of a small weight, so that many threads find one
     SMALL_PIECES = 64,       // of a small weight, if they are not smaller: 4 for each of 16 threads
     HEAD_RUNS = 128,         // max runs of a head: each leaves a list to merge
-    PANEL_VALUES = 1 << 10,  // inner values of a panel: a panel and 64 rows are 20 microseconds
+    PANEL_VALUES = 1 << 10,  // inner values of a panel: with 128 rows 15 to 30 microseconds
     UNIT_PIECES = 16,        // at least, of a group of rows and of a weight, for a matrix unit
     MAX_EXPERT_ROWS = 256,   // their sums, 384 bytes a row, stay in the second-level cache
     ROWS_PER_EXPERT = 16     // share an unpacked block: two rounds of cores of eight rows

@@ -105,8 +105,9 @@ QN_INLINE i16v twice(i32v x) { return pair_up(x, x); }
 
 // Per level: a * b + c rounded once; sum + two products with the two numbers of 16 bits at `pair`
 // (exact); sum + four products of codes with the signed bytes at `four` (exact; narrow: codes are
-// at most 128); levels[index] for indices below 16 in each byte; bytes, 16 bits and halves made
-// wider; one half in all lanes.
+// at most 128); the same with those numbers in every lane, where several products share them;
+// levels[index] for indices below 16 in each byte; bytes, 16 bits and halves made wider; one half in
+// all lanes.
 #if defined(__AVX512VNNI__)
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return (f32v)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -123,6 +124,25 @@ QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
 QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
     (void)is_narrow;
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*(const any_i32 *)four));
+    return sum;
+}
+
+// In a register of its own, as the same number in every load of the products would keep both load
+// units busy.
+QN_INLINE i32v spread(const void *four) {
+    i32v x;
+    __asm__("vpbroadcastd %1, %0" : "=v"(x) : "m"(*(const any_i32 *)four));
+    return x;
+}
+
+QN_INLINE i32v madd_spread(i32v sum, i16v w, i32v pair) {
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(pair));
+    return sum;
+}
+
+QN_INLINE i32v dot4_spread(i32v sum, u16v codes, i32v four, const bool is_narrow) {
+    (void)is_narrow;
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(four));
     return sum;
 }
 
@@ -156,23 +176,21 @@ QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
 }
 
 #if defined(__AVXVNNI__)
-QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
-    return (i32v)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)w,
-                                         _mm256_set1_epi32(load_i32(pair)));
+QN_INLINE i32v madd_spread(i32v sum, i16v w, i32v pair) {
+    return (i32v)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)pair);
 }
 
-QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
+QN_INLINE i32v dot4_spread(i32v sum, u16v codes, i32v four, const bool is_narrow) {
     (void)is_narrow;
-    return (i32v)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)codes,
-                                         _mm256_set1_epi32(load_i32(four)));
+    return (i32v)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)codes, (__m256i)four);
 }
 #else
-QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
-    return sum + (i32v)_mm256_madd_epi16((__m256i)w, _mm256_set1_epi32(load_i32(pair)));
+QN_INLINE i32v madd_spread(i32v sum, i16v w, i32v pair) {
+    return sum + (i32v)_mm256_madd_epi16((__m256i)w, (__m256i)pair);
 }
 
-QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
-    const __m256i x = _mm256_set1_epi32(load_i32(four));
+QN_INLINE i32v dot4_spread(i32v sum, u16v codes, i32v four, const bool is_narrow) {
+    const __m256i x = (__m256i)four;
     if (is_narrow) // 2 * 128 * 127 fits 16 bits
         return sum + (i32v)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)codes, x),
                                              _mm256_set1_epi16(1));
@@ -212,16 +230,16 @@ QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
 }
 
 // Taking the pairs apart is done once for all rows that share w.
-QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
+QN_INLINE i32v madd_spread(i32v sum, i16v w, i32v pair) {
     const int16x8_t v = (int16x8_t)w;
-    const int16x4_t x = vcreate_s16((uint32_t)load_i32(pair));
+    const int16x4_t x = vget_low_s16((int16x8_t)pair);
     const int32x4_t even = vmlal_lane_s16((int32x4_t)sum, vget_low_s16(vuzp1q_s16(v, v)), x, 0);
     return (i32v)vmlal_lane_s16(even, vget_low_s16(vuzp2q_s16(v, v)), x, 1);
 }
 
-QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
+QN_INLINE i32v dot4_spread(i32v sum, u16v codes, i32v four, const bool is_narrow) {
     (void)is_narrow;
-    const int8x16_t w = (int8x16_t)codes, x = vreinterpretq_s8_s32(vdupq_n_s32(load_i32(four)));
+    const int8x16_t w = (int8x16_t)codes, x = (int8x16_t)four;
 #if defined(__ARM_FEATURE_DOTPROD)
     return (i32v)vdotq_s32((int32x4_t)sum, w, x);
 #else // 2 * 128 * 127 fits 16 bits
@@ -261,16 +279,16 @@ QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return c;
 }
 
-QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
+QN_INLINE i32v madd_spread(i32v sum, i16v w, i32v pair) {
     const i32v wide = (i32v)w;
-    const int32_t x = load_i32(pair);
+    const int32_t x = pair[0];
     return sum + (wide << 16 >> 16) * (int16_t)(x & 0xffff) + (wide >> 16) * (x >> 16);
 }
 
-QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
+QN_INLINE i32v dot4_spread(i32v sum, u16v codes, i32v four, const bool is_narrow) {
     (void)is_narrow;
     const i32v c = (i32v)codes;
-    const int32_t x = load_i32(four);
+    const int32_t x = four[0];
     return sum + (c & 255) * (int8_t)(x & 255) + (c >> 8 & 255) * (int8_t)(x >> 8 & 255) +
            (c >> 16 & 255) * (int8_t)(x >> 16 & 255) + (c >> 24 & 255) * (x >> 24);
 }
@@ -307,6 +325,18 @@ QN_INLINE f32v widen_half(const uint8_t *from) {
 }
 
 QN_INLINE f32v all_half(const uint8_t *from) { return all_f32(qn_load_half(from)); }
+#endif
+
+#if !defined(__AVX512VNNI__)
+QN_INLINE i32v spread(const void *four) { return all_i32(load_i32(four)); }
+
+QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
+    return madd_spread(sum, w, spread(pair));
+}
+
+QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
+    return dot4_spread(sum, codes, spread(four), is_narrow);
+}
 #endif
 
 #endif

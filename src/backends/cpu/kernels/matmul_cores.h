@@ -17,6 +17,12 @@ enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 4, GROUPED_ROWS = 2 };
 #else
 enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 2, GROUPED_ROWS = 1 };
 #endif
+// Numbers of rows that cores take are multiples of this.
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+enum { ROW_STEP = 2 };
+#else
+enum { ROW_STEP = 1 };
+#endif
 // Only where the sums are in registers; elsewhere it would be much code without a gain.
 #if defined(QN_HAS_VECTORS) && !defined(QN_FEW_COPIES)
 #define UNROLL _Pragma("GCC unroll 8")
@@ -58,6 +64,22 @@ QN_INLINE float word_sum(const void *row, int64_t b, int g, const int group, con
         return group == 32 ? i16_of(row, b)->run_sums[g] : (float)i16_of(row, b)->sums[g];
     const int16_t *sums = i12_of(row, b)->sums;
     return group == 32 ? (float)(sums[2 * g] + sums[2 * g + 1]) : (float)sums[g];
+}
+
+// What the next block needs of the weights, and how many lines of each tile to ask for at a time:
+// between products, as unpacking would wait for all of them.
+typedef struct ahead {
+    const uint8_t *at[QN_PANEL_TILES];
+    int64_t left, step; // lines
+} ahead;
+
+QN_INLINE void fetch_ahead(ahead *a) {
+    for (int64_t i = 0; i < a->step && a->left > 0; i++, a->left--) {
+        EACH(t, QN_PANEL_TILES) {
+            __builtin_prefetch(a->at[t]);
+            a->at[t] += 64;
+        }
+    }
 }
 
 QN_INLINE void zero_sums(i32v (*t)[VECTORS], const int n_rows) {
@@ -110,8 +132,8 @@ QN_INLINE void byte_dots(i32v (*t)[VECTORS], const tile_block *blocks, const int
         EACH(v, VECTORS)
             c[v] = load_u16(tile_at(blocks, first, v)->c[u + i] + 4 * lane_at(first, v));
         EACH(r, n_rows) {
-            const int8_t *four = x[r] + 4 * (u + i);
-            EACH(v, VECTORS) t[r][v] = dot4(t[r][v], c[v], four, is_narrow);
+            const i32v four = spread(x[r] + 4 * (u + i));
+            EACH(v, VECTORS) t[r][v] = dot4_spread(t[r][v], c[v], four, is_narrow);
         }
     }
 }
@@ -159,28 +181,47 @@ QN_INLINE void word_dots(i32v (*t)[VECTORS], const tile_block *blocks, const int
         i16v w[VECTORS];
         EACH(v, VECTORS) w[v] = load_i16(tile_at(blocks, first, v)->w[i] + 2 * lane_at(first, v));
         EACH(r, n_rows) {
-            const int16_t *pair = q[r] + 2 * i;
-            EACH(v, VECTORS) t[r][v] = madd(t[r][v], w[v], pair);
+            const i32v pair = spread(q[r] + 2 * i);
+            EACH(v, VECTORS) t[r][v] = madd_spread(t[r][v], w[v], pair);
         }
     }
 }
 
-// Adds what a block of types with integer scales says: t are the sums of scaled integers.
+// What the offsets of a block say: t = the sums of offsets times sums of 16 integers.
+QN_INLINE void min_dots(i32v (*t)[VECTORS], const tile_block *blocks, const qn_i12_block *const *x,
+                        int first, const int n_rows) {
+    zero_sums(t, n_rows);
+    for (int i = 0; i < QN_GROUPS / 2; i++) {
+        i16v w[VECTORS];
+        EACH(v, VECTORS)
+            w[v] = load_i16(tile_at(blocks, first, v)->mins[i] + 2 * lane_at(first, v));
+        EACH(r, n_rows) {
+            const i32v pair = spread(x[r]->sums + 2 * i);
+            EACH(v, VECTORS) t[r][v] = madd_spread(t[r][v], w[v], pair);
+        }
+    }
+}
+
+// Adds what a block of types with integer scales says: t are the sums of scaled integers. They are
+// put aside while registers are needed for those of the offsets.
 QN_INLINE void add_folded_sums(float (*sums)[QN_PANEL], const tile_block *blocks,
                                const qn_i12_block *const *x, i32v (*t)[VECTORS], int first,
                                const bool has_shift, const int n_rows) {
-    EACH(r, n_rows) {
-        EACH(v, VECTORS) {
-            const tile_block *tile = tile_at(blocks, first, v);
-            const int o = lane_at(first, v);
+    float kept[FOLDED_ROWS][VECTORS * QN_LANES];
+    EACH(v, VECTORS) {
+        const f32v scale = load_f32(tile_at(blocks, first, v)->scale[0] + lane_at(first, v));
+        EACH(r, n_rows) store_f32(kept[r] + v * QN_LANES, scale * to_float(t[r][v]));
+    }
+    if (has_shift) {
+        __asm__("" ::: "memory"); // they are to stay there, not the other sums
+        min_dots(t, blocks, x, first, n_rows);
+    }
+    EACH(v, VECTORS) {
+        const f32v shift = load_f32(tile_at(blocks, first, v)->shift[0] + lane_at(first, v));
+        EACH(r, n_rows) {
             float *sum = sums[r] + first + v * QN_LANES;
-            f32v value = load_f32(tile->scale[0] + o) * to_float(t[r][v]);
-            if (has_shift) {
-                i32v below = {0};
-                EACH(i, QN_GROUPS / 2)
-                    below = madd(below, load_i16(tile->mins[i] + 2 * o), x[r]->sums + 2 * i);
-                value = fma_f32(load_f32(tile->shift[0] + o), to_float(below), value);
-            }
+            f32v value = load_f32(kept[r] + v * QN_LANES);
+            if (has_shift) value = fma_f32(shift, to_float(t[r][v]), value);
             store_f32(sum, load_f32(sum) + all_f32(x[r]->scale) * value);
         }
     }
@@ -188,7 +229,8 @@ QN_INLINE void add_folded_sums(float (*sums)[QN_PANEL], const tile_block *blocks
 
 QN_INLINE void i12_folded(float (*sums)[QN_PANEL], const tile_block *blocks,
                           const void *const *rows, int64_t b, const void *const *next,
-                          int64_t next_b, int first, const bool has_shift, const int n_rows) {
+                          int64_t next_b, ahead *weights, int first, const bool has_shift,
+                          const int n_rows) {
     const qn_i12_block *x[FOLDED_ROWS];
     const int16_t *q[FOLDED_ROWS];
     i32v t[FOLDED_ROWS][VECTORS];
@@ -199,6 +241,7 @@ QN_INLINE void i12_folded(float (*sums)[QN_PANEL], const tile_block *blocks,
     zero_sums(t, n_rows);
     for (int i = 0; i < QN_BLOCK / 2; i += LINE_PAIRS) {
         EACH(r, n_rows) __builtin_prefetch(i12_of(next[r], next_b)->q + 2 * i);
+        fetch_ahead(weights);
         word_dots(t, blocks, q, i, LINE_PAIRS, first, n_rows);
     }
     add_folded_sums(sums, blocks, x, t, first, has_shift, n_rows);
@@ -206,14 +249,15 @@ QN_INLINE void i12_folded(float (*sums)[QN_PANEL], const tile_block *blocks,
 
 // The same with the integer scales apart.
 QN_INLINE void i12_split(float (*sums)[QN_PANEL], const tile_block *blocks, const void *const *rows,
-                         int64_t b, const split_row *split, int first, const int group,
-                         const bool has_shift, const int n_rows) {
+                         int64_t b, ahead *weights, const split_row *split, int first,
+                         const int group, const bool has_shift, const int n_rows) {
     const qn_i12_block *x[FOLDED_ROWS];
     i32v all[FOLDED_ROWS][VECTORS];
     EACH(r, n_rows) x[r] = i12_of(rows[r], b);
     zero_sums(all, n_rows);
     for (int g = 0; g < QN_BLOCK / group; g++) {
         i32v t[FOLDED_ROWS][VECTORS];
+        fetch_ahead(weights);
         split_dots(t, blocks, split, group * g, group, first, n_rows);
         EACH(v, VECTORS) {
             const i32v by = load_i32v(tile_at(blocks, first, v)->by[g] + lane_at(first, v));
@@ -227,8 +271,8 @@ QN_INLINE void i12_split(float (*sums)[QN_PANEL], const tile_block *blocks, cons
 // once for each group. split: the rows of i12_256 where they are split.
 QN_INLINE void words_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
                              const void *const *rows, int64_t b, const void *const *next,
-                             int64_t next_b, const split_row *split, int n_values, int first,
-                             const int group, const bool has_shift, const qn_word form,
+                             int64_t next_b, ahead *weights, const split_row *split, int n_values,
+                             int first, const int group, const bool has_shift, const qn_word form,
                              const int n_rows) {
     const int16_t *q[FOLDED_ROWS];
     float y[FOLDED_ROWS][VECTORS * QN_LANES];
@@ -238,6 +282,7 @@ QN_INLINE void words_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
         i32v t[FOLDED_ROWS][VECTORS];
         zero_sums(t, n_rows);
         EACH(r, n_rows) __builtin_prefetch(words_of(next[r], next_b, form) + group * g);
+        fetch_ahead(weights);
         if (QN_SPLITS_WORDS && form == QN_WORD_i12_256)
             split_dots(t, blocks, split, group * g, group, first, n_rows);
         else
@@ -274,9 +319,9 @@ QN_INLINE void i8_find_bases(int32_t *to, const qn_i8_block *x, int zero, const 
 }
 
 QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const void *const *rows,
-                        int64_t b, const void *const *next, int64_t next_b, int n_values, int first,
-                        int zero, const int group, const bool has_shift, const bool is_narrow,
-                        const int n_rows) {
+                        int64_t b, const void *const *next, int64_t next_b, ahead *weights,
+                        int n_values, int first, int zero, const int group, const bool has_shift,
+                        const bool is_narrow, const int n_rows) {
     const qn_i8_block *x[GROUPED_ROWS];
     const int8_t *q[GROUPED_ROWS];
     int32_t bases[GROUPED_ROWS][QN_GROUPS];
@@ -290,6 +335,7 @@ QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const
     for (int g = 0; g < n_values / group; g++) {
         const int j = g * group / 32, h = g * group / 16 % 2;
         i32v t[GROUPED_ROWS][VECTORS];
+        fetch_ahead(weights);
         EACH(r, n_rows) {
             const i32v base = has_shift ? (i32v){0} : all_i32(bases[r][g]);
             __builtin_prefetch((const char *)i8_of(next[r], next_b) + g * group * 3 / 2);

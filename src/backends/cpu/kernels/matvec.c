@@ -300,7 +300,7 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
 }
 
 // As many rows at once as fit the number best; those past the last are not used.
-static inline int rows_in_step(int64_t n) { return n <= 2 ? (int)n : n <= 4 ? 4 : QN_FEW_ROWS; }
+static inline int rows_in_step(int64_t n) { return n <= 2 ? (int)n : (int)qn_round_up(n, 2); }
 
 // QN_FEW_COPIES: a number that the compiler does not know.
 #if defined(QN_FEW_COPIES)
@@ -317,6 +317,9 @@ static inline int rows_in_step(int64_t n) { return n <= 2 ? (int)n : n <= 4 ? 4 
         return;                                                                                    \
     case 4:                                                                                        \
         tile_rows(sums, from, p, form, &source_##name, 4);                                         \
+        return;                                                                                    \
+    case 6:                                                                                        \
+        tile_rows(sums, from, p, form, &source_##name, 6);                                         \
         return;                                                                                    \
     default:                                                                                       \
         tile_rows(sums, from, p, form, &source_##name, QN_FEW_ROWS);                               \

@@ -10,6 +10,7 @@ typedef struct panel {
     const uint8_t *tiles[QN_PANEL_TILES]; // floats
     qn_type float_type;                   // of those
     const source *source;                 // NULL: floats
+    ahead *next;                          // weights
     int64_t b;
     int n_values;
     int first; // output of the panel from which the core counts
@@ -18,20 +19,40 @@ typedef struct panel {
 // The rows after row r, or the first rows of the next block: to be fetched.
 #define NEXT(n) r + (n) < p->n_rows ? p->rows + r + (n) : p->rows, a->b + (r + (n) >= p->n_rows)
 
-// Calls core(r, rows) for all rows: as many at a time as it can, fewer at the end.
-#define FOR_ROWS(n, max, CORE)                                                                     \
-    for (int64_t r = 0; r < (n); r += (max)) {                                                     \
-        if ((n)-r > (max) / 2)                                                                     \
-            CORE((max));                                                                           \
-        else                                                                                       \
-            CORE((max) / 2 + ((max) == 1));                                                        \
+// Calls core(r, rows) for all rows: as few times as the `max` rows of a core allow, with numbers of
+// rows as equal as can be, so that no core has too few sums to compute side by side. They are `min`
+// at least: half of `max`, below which nothing comes where few rows have kernels of their own.
+#if defined(QN_FEW_COPIES)
+#define CALL(n, min, max, CORE) CORE((int)(n))
+#else
+#define CASE(n, min, max, CORE)                                                                    \
+    case n:                                                                                        \
+        if ((n) >= (min) && (n) <= (max) && (n) % ROW_STEP == 0) CORE(n);                          \
+        break;
+#define CALL(n, min, max, CORE)                                                                    \
+    switch (n) {                                                                                   \
+        CASE(1, min, max, CORE)                                                                    \
+        CASE(2, min, max, CORE)                                                                    \
+        CASE(3, min, max, CORE)                                                                    \
+        CASE(4, min, max, CORE)                                                                    \
+        CASE(5, min, max, CORE)                                                                    \
+        CASE(6, min, max, CORE)                                                                    \
+        CASE(7, min, max, CORE)                                                                    \
+        CASE(8, min, max, CORE)                                                                    \
+    }
+#endif
+#define FOR_ROWS(min, max, CORE)                                                                   \
+    for (int64_t r = 0, left = qn_ceil_div(p->n_rows, max), n; left > 0; left--, r += n) {         \
+        n = qn_round_up(qn_ceil_div(p->n_rows - r, left), ROW_STEP);                               \
+        if (n < (min)) n = (min);                                                                  \
+        CALL(n, min, max, CORE)                                                                    \
     }
 
 QN_INLINE void add_folded(const panel *a, const bool has_shift) {
     const product *p = a->p;
 #define CORE(n)                                                                                    \
-    i12_folded(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->first, has_shift, n)
-    FOR_ROWS(p->n_rows, FOLDED_ROWS, CORE)
+    i12_folded(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->next, a->first, has_shift, n)
+    FOR_ROWS(FOLDED_ROWS / 2, FOLDED_ROWS, CORE)
 #undef CORE
 }
 
@@ -43,10 +64,10 @@ QN_INLINE void split_rows(const panel *a, int64_t r, const int group, const bool
     EACH(i, n_rows) split_words(&split[i], i12_of(p->rows[r + i], a->b)->q);
     for (int first = 0; first < p->n_tiles * QN_TILE; first += VECTORS * QN_LANES) {
         if (is_scaled)
-            i12_split(p->sums + r, a->blocks, p->rows + r, a->b, split, first, group, has_shift,
-                      n_rows);
+            i12_split(p->sums + r, a->blocks, p->rows + r, a->b, a->next, split, first, group,
+                      has_shift, n_rows);
         else
-            words_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n_rows), split,
+            words_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n_rows), a->next, split,
                           a->n_values, first, group, has_shift, QN_WORD_i12_256, n_rows);
     }
 }
@@ -55,7 +76,7 @@ QN_INLINE void add_split(const panel *a, const int group, const bool has_shift,
                          const bool is_scaled) {
     const product *p = a->p;
 #define CORE(n) split_rows(a, r, group, has_shift, is_scaled, n)
-    FOR_ROWS(p->n_rows, FOLDED_ROWS, CORE)
+    FOR_ROWS(FOLDED_ROWS / 2, FOLDED_ROWS, CORE)
 #undef CORE
 }
 
@@ -67,18 +88,18 @@ QN_INLINE void add_grouped(const panel *a, const int group, const bool has_shift
         return;
     }
 #define CORE(n)                                                                                    \
-    words_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), NULL, a->n_values, a->first, \
-                  group, has_shift, form, n)
-    FOR_ROWS(p->n_rows, FOLDED_ROWS, CORE)
+    words_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->next, NULL, a->n_values,  \
+                  a->first, group, has_shift, form, n)
+    FOR_ROWS(FOLDED_ROWS / 2, FOLDED_ROWS, CORE)
 #undef CORE
 }
 
 QN_INLINE void add_coded(const panel *a, const int group, const bool has_shift, const bool narrow) {
     const product *p = a->p;
 #define CORE(n)                                                                                    \
-    i8_coded(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->n_values, a->first,            \
+    i8_coded(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->next, a->n_values, a->first,   \
              QN_BYTE_ZERO ? a->source->zero : 0, group, has_shift, narrow, n)
-    FOR_ROWS(p->n_rows, GROUPED_ROWS, CORE)
+    FOR_ROWS(GROUPED_ROWS / 2, GROUPED_ROWS, CORE)
 #undef CORE
 }
 
@@ -125,12 +146,9 @@ QN_INLINE void plain_rows(const panel *a, int64_t r, const qn_type type, const i
 }
 
 QN_INLINE void add_plain(const panel *a, const qn_type type) {
-    if (a->p->n_rows == 1) {
-        plain_rows(a, 0, type, 1);
-        return;
-    }
+    const product *p = a->p;
 #define CORE(n) plain_rows(a, r, type, n)
-    FOR_ROWS(a->p->n_rows, FOLDED_ROWS, CORE)
+    FOR_ROWS(ROW_STEP, FOLDED_ROWS, CORE)
 #undef CORE
 }
 
@@ -185,7 +203,8 @@ void panel_sums(const product *p, panel_room *room) {
         return;
     }
     tile_block *blocks = room->blocks;
-    panel a = {.p = p, .blocks = blocks, .float_type = p->w->type};
+    ahead next = {.step = 1};
+    panel a = {.p = p, .blocks = blocks, .next = &next, .float_type = p->w->type};
     a.source = find_source(p->w->type);
     const bool is_direct = form == BLOCK_PLAIN && !a.source;
     if (!is_direct) a.float_type = QN_TYPE_F32;
@@ -195,15 +214,18 @@ void panel_sums(const product *p, panel_room *room) {
     for (; a.b * QN_BLOCK < p->w->n_in; a.b++) {
         const int64_t left = p->w->n_in - a.b * QN_BLOCK;
         a.n_values = (int)(left < QN_BLOCK ? left : QN_BLOCK);
+        next.left = is_direct ? 0 : qn_ceil_div(block_bytes, 64);
+        next.step = qn_ceil_div(next.left, p->n_rows);
         for (int64_t t = 0; t < QN_PANEL_TILES; t++) {
             const int64_t tile = t < p->n_tiles ? t : 0; // those past the last are not used
             const uint8_t *from =
                 p->w->data + (p->tile + tile) * p->w->tile_bytes + a.b * block_bytes;
+            // After the last block come those of the next tiles.
+            next.at[t] = left > QN_BLOCK ? from + block_bytes
+                                         : from + p->n_tiles * p->w->tile_bytes - a.b * block_bytes;
             a.tiles[t] = is_direct ? from : (const uint8_t *)blocks[tile].f;
-            if (is_direct || t >= p->n_tiles) continue;
-            for (int64_t i = 0; i < block_bytes; i += 64) // the next block
-                __builtin_prefetch(from + block_bytes + i);
-            unpack_block(&blocks[t], p->w->type, from, a.n_values, form);
+            if (!is_direct && t < p->n_tiles)
+                unpack_block(&blocks[t], p->w->type, from, a.n_values, form);
         }
         add_block(&a, add);
     }
