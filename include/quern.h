@@ -936,14 +936,17 @@ typedef struct qn_logits_opts {
     bool mtp;      // logits of the prediction head too; the engine was opened with it
     int64_t chunk; // tokens per step; 0: the default. Changes no result. Steps of both are never
                    // longer than the profile's compile_seq_cap.
-    // Called between steps with the tokens that are computed and all of them (a reference engine
-    // asks inside a step, too); false stops. NULL: none
+    // Called between steps and now and then inside one, on the calling thread, with the tokens that
+    // are computed and all of them; false stops. NULL: none
     qn_progress_fn *progress;
     void *progress_arg;
     const qn_image *const *images; // (n_images) of the ids, as for qn_session_set_prompt_images
     size_t n_images;
     int64_t adapter;       // set of adapters (qn_adapter)
     const qn_given *given; // rows and positions of the ids; NULL: none
+    // Logits after the last so many tokens, of one prompt; not with `all_rows` or `mtp`. 0: after
+    // the last
+    int64_t last_rows;
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.

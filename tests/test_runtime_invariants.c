@@ -107,6 +107,43 @@ static void chunks_change_nothing(void **state) {
 }
 
 // Each row of the table below against the default options.
+// In one step and where they begin inside one of several, by plans and by the interpreter.
+static void last_rows_are_those_of_all(void **state) {
+    (void)state;
+    static const int64_t wanted[] = {1, 2, 7, 8, 9, 29, 30}, chunks[] = {0, 8};
+    enum { N = 30 };
+    for (int is_ref = 0; is_ref < 2; is_ref++) {
+        const qn_engine_opts how = QN_INIT(qn_engine_opts, .reference = is_ref);
+        qn_engine *engine = family_open("qwen3", &how);
+        int32_t ids[N];
+        random_ids(ids, N, engine_info(engine).n_vocab, 1);
+        qn_logits all = all_logits(engine, ids, N, QN_INIT(qn_logits_opts));
+        for (size_t i = 0; i < 2 * sizeof wanted / sizeof *wanted; i++) {
+            qn_err err;
+            qn_logits last = QN_INIT(qn_logits);
+            const int64_t n = wanted[i / 2];
+            const qn_logits_opts opts =
+                QN_INIT(qn_logits_opts, .chunk = chunks[i % 2], .last_rows = n);
+            ASSERT_OK(qn_engine_logits(&last, engine, ids, N, &opts, &err));
+            assert_int_equal(last.n_rows, n);
+            assert_memory_equal(last.logits, all.logits + (N - n) * all.n_vocab,
+                                (size_t)(n * all.n_vocab) * sizeof(float));
+            qn_logits_deinit(&last);
+        }
+        qn_err err;
+        qn_logits none = QN_INIT(qn_logits);
+        ASSERT_FAILS(qn_engine_logits(&none, engine, ids, N,
+                                      &QN_INIT(qn_logits_opts, .last_rows = N + 1), &err),
+                     QN_ARGUMENT, "the last 31 of 30 tokens");
+        ASSERT_FAILS(qn_engine_logits(&none, engine, ids, N,
+                                      &QN_INIT(qn_logits_opts, .last_rows = 1, .all_rows = true),
+                                      &err),
+                     QN_ARGUMENT, "and after all");
+        qn_logits_deinit(&all);
+        qn_engine_close(engine);
+    }
+}
+
 static void options_change_nothing(void **state) {
     (void)state;
     static const struct {
@@ -665,6 +702,7 @@ static void rolled_back_is_never_drafted(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_change_nothing),
+        cmocka_unit_test(last_rows_are_those_of_all),
         cmocka_unit_test(options_change_nothing),
         FOLDER_TEST(ahead_of_time_changes_nothing),
         cmocka_unit_test_teardown(levels_are_equal, clear_switches),

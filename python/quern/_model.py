@@ -242,15 +242,17 @@ class Model(Handle):
         mtp: bool = False,
         adapter: int = 0,
         chunk: int = 0,
+        last_rows: int = 0,
         progress: Optional[Progress] = None,
     ) -> Logits:
-        """Logits after the last token, or after every one, without a session."""
+        """Logits after the last token, the last ones or every one, without a session."""
         engine = self._use()
         ids = self._ids(prompt)
         stop = StopFlag()
         opts = new("qn_logits_opts", progress=progress_callback(stop, progress))
         switches = {"all_rows": all_rows, "hidden": hidden, "mtp": mtp}
-        set_fields(opts, {**switches, "adapter": adapter, "chunk": chunk})
+        numbers = {"adapter": adapter, "chunk": chunk, "last_rows": last_rows}
+        set_fields(opts, {**switches, **numbers})
         kept = Resource(new("qn_logits"), lambda struct: lib.qn_logits_deinit(ctypes.byref(struct)))
         out = kept.pointer
 

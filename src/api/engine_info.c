@@ -205,6 +205,12 @@ qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_
     if (o.chunk < 0) return QN_FAIL(err, ARGUMENT, "chunks of %lld rows", (long long)o.chunk);
     QN_TRY(qn_engine_check_ids(engine, ids, n, engine->model->hparams->context, err));
     if (o.mtp) QN_TRY(check_mtp(engine, n, &o, err));
+    if (o.last_rows < 0 || o.last_rows > (int64_t)n || (o.last_rows && (o.all_rows || o.mtp)))
+        return QN_FAIL(err, ARGUMENT, "logits after the last %lld of %zu tokens%s",
+                       (long long)o.last_rows, n,
+                       o.all_rows ? ", and after all"
+                       : o.mtp    ? ", with the prediction head"
+                                  : "");
     if (o.n_images) QN_NEED(o.images, err);
     qn_media media;
     const qn_row_opts row =

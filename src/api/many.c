@@ -105,6 +105,10 @@ static qn_status check_logits_opts(const qn_logits_opts *o, qn_err *err) {
     if (o->chunk < 0) return QN_FAIL(err, ARGUMENT, "chunks of %lld rows", (long long)o->chunk);
     if (o->mtp)
         return QN_FAIL(err, UNSUPPORTED, "the prediction head: ask for one prompt at a time");
+    if (o->last_rows)
+        return QN_FAIL(err, ARGUMENT,
+                       "logits after the last %lld tokens: ask for one prompt at a time",
+                       (long long)o->last_rows);
     if (o->n_images || o->adapter || o->given)
         return QN_FAIL(err, ARGUMENT,
                        "images, adapter and given rows belong to the prompts' own options");

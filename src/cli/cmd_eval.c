@@ -79,7 +79,8 @@ static qn_status run_ppl(const qn_engine *engine, const char *path, const eval_o
                               .against = against.engine,
                               .path = o->ppl,
                               .context = context,
-                              .stride = stride};
+                              .stride = stride,
+                              .n_threads = (int)o->engine.threads};
     if (against.engine) QN_TRY_TO(done, check_window(against.engine, o->against, context, err));
     QN_TRY_TO(done, qn_ppl_run(&result, &opts, err));
     status = print_ppl(&result, o, err);

@@ -10,6 +10,7 @@ typedef struct qn_ppl_opts {
     const qn_engine *engine, *against; // against: a reference to compare with; NULL: none
     const char *path;                  // of the text
     int64_t context, stride;           // tokens per window, tokens that a window adds
+    int n_threads;                     // that score; 0: all that this process may use
 } qn_ppl_opts;
 
 typedef struct qn_ppl {

@@ -7,6 +7,7 @@
 #include "cli/facts.h"
 
 #include "core/mem.h"
+#include "core/pool.h"
 
 #include <math.h>
 
@@ -14,6 +15,20 @@ typedef struct sums {
     int64_t n, n_same;
     double nll, nll_squared, kl;
 } sums;
+
+// What one row of logits says of the token that came, and of the reference.
+typedef struct score {
+    double nll, kl;
+    bool is_same;
+} score;
+
+// Rows of a window, scored by all threads.
+typedef struct scoring {
+    const float *rows, *reference; // (n, vocab); NULL: no reference
+    int64_t vocab;
+    const int32_t *tokens; // (n) that came
+    score *scores;         // (n)
+} scoring;
 
 static int64_t best_of(const float *x, int64_t n) {
     int64_t best = 0;
@@ -23,37 +38,60 @@ static int64_t best_of(const float *x, int64_t n) {
     return best;
 }
 
-// One row of logits against the token that came, and against the reference's row (NULL: none).
-static void score_row(sums *s, const float *row, const float *reference, int64_t n, int32_t token) {
-    const double total = qn_log_sum_exp(row, n), nll = total - (double)row[token];
-    s->n++;
-    s->nll += nll;
-    s->nll_squared += nll * nll;
-    if (!reference) return;
-    const double reference_total = qn_log_sum_exp(reference, n);
-    for (int64_t i = 0; i < n; i++) {
-        const double log_p = (double)reference[i] - reference_total;
-        s->kl += exp(log_p) * (log_p - ((double)row[i] - total));
+// A qn_pool_fn: row i.
+static void score_row(void *arg, int64_t i) {
+    const scoring *s = arg;
+    const float *row = s->rows + i * s->vocab;
+    score *to = &s->scores[i];
+    const double total = qn_log_sum_exp(row, s->vocab);
+    *to = (score){.nll = total - (double)row[s->tokens[i]]};
+    if (!s->reference) return;
+    const float *reference = s->reference + i * s->vocab;
+    const double reference_total = qn_log_sum_exp(reference, s->vocab);
+    for (int64_t k = 0; k < s->vocab; k++) {
+        const double log_p = (double)reference[k] - reference_total;
+        to->kl += exp(log_p) * (log_p - ((double)row[k] - total));
     }
-    s->n_same += best_of(row, n) == best_of(reference, n);
+    to->is_same = best_of(row, s->vocab) == best_of(reference, s->vocab);
 }
 
+// In the order of the tokens.
+static void add_scores(sums *s, const score *scores, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        s->n++;
+        s->nll += scores[i].nll;
+        s->nll_squared += scores[i].nll * scores[i].nll;
+        s->kl += scores[i].kl;
+        s->n_same += scores[i].is_same;
+    }
+}
+
+// What a run needs beside its options.
+typedef struct scorer {
+    const qn_ppl_opts *opts;
+    qn_pool *pool;
+    score *scores; // (context)
+    sums sums;
+} scorer;
+
 // ids[0 .. n): scores the tokens from `first` on.
-static qn_status score_window(sums *s, const qn_ppl_opts *opts, const int32_t *ids, int64_t n,
-                              int64_t first, qn_err *err) {
-    // Short steps where Ctrl-C waits to be asked for, so that it is heard.
-    const qn_logits_opts all =
-        QN_INIT(qn_logits_opts, .all_rows = true, .chunk = qn_interrupt_is_held() ? 128 : 0,
-                .progress = qn_interrupt_progress);
+static qn_status score_window(scorer *to, const int32_t *ids, int64_t n, int64_t first,
+                              qn_err *err) {
+    const qn_ppl_opts *opts = to->opts;
+    const qn_logits_opts wanted =
+        QN_INIT(qn_logits_opts, .last_rows = n - first + 1, .progress = qn_interrupt_progress);
     qn_logits got = QN_INIT(qn_logits), reference = QN_INIT(qn_logits);
     qn_status status = QN_OK;
-    QN_TRY_TO(done, qn_engine_logits(&got, opts->engine, ids, (size_t)n, &all, err));
+    QN_TRY_TO(done, qn_engine_logits(&got, opts->engine, ids, (size_t)n, &wanted, err));
     if (opts->against)
-        QN_TRY_TO(done, qn_engine_logits(&reference, opts->against, ids, (size_t)n, &all, err));
-    const int64_t V = got.n_vocab;
-    for (int64_t t = first; t < n; t++)
-        score_row(s, got.logits + (t - 1) * V,
-                  opts->against ? reference.logits + (t - 1) * V : NULL, V, ids[t]);
+        QN_TRY_TO(done, qn_engine_logits(&reference, opts->against, ids, (size_t)n, &wanted, err));
+    scoring s = {.rows = got.logits,
+                 .reference = reference.logits,
+                 .vocab = got.n_vocab,
+                 .tokens = ids + first,
+                 .scores = to->scores};
+    qn_pool_run(to->pool, n - first, score_row, &s);
+    add_scores(&to->sums, to->scores, n - first);
 
 done:
     qn_logits_deinit(&got);
@@ -61,8 +99,8 @@ done:
     return status;
 }
 
-static qn_status score_text(sums *s, const qn_ppl_opts *opts, const int32_t *ids, int64_t n,
-                            qn_err *err) {
+static qn_status score_text(scorer *to, const int32_t *ids, int64_t n, qn_err *err) {
+    const qn_ppl_opts *opts = to->opts;
     qn_progress progress = {.what = "scoring", .unit = "tokens"};
     qn_status status = QN_OK;
     int64_t scored = 1; // the first token has nothing before it
@@ -70,7 +108,7 @@ static qn_status score_text(sums *s, const qn_ppl_opts *opts, const int32_t *ids
         end = end == 0 ? opts->context : end + opts->stride;
         if (end > n) end = n;
         const int64_t begin = end > opts->context ? end - opts->context : 0;
-        QN_TRY_TO(done, score_window(s, opts, ids + begin, end - begin, scored - begin, err));
+        QN_TRY_TO(done, score_window(to, ids + begin, end - begin, scored - begin, err));
         scored = end;
         if (!qn_progress_show(&progress, end, n)) {
             status = QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)end,
@@ -113,7 +151,7 @@ qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
     qn_buf text = {0};
     int32_t *ids = NULL;
     size_t n = 0;
-    sums s = {0};
+    scorer job = {.opts = opts};
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_text_read(&text, opts->path, QN_MAX_TEXT, err));
     QN_TRY_TO(done, qn_tokenize(&ids, &n, qn_engine_tokenizer(opts->engine), text.data, text.size,
@@ -123,7 +161,14 @@ qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
         goto done;
     }
     QN_TRY_TO(done, check_reference(opts, &text, ids, n, err));
-    QN_TRY_TO(done, score_text(&s, opts, ids, (int64_t)n, err));
+    QN_TRY_TO(done, qn_pool_create(&job.pool, opts->n_threads, err));
+    job.scores = qn_alloc((size_t)opts->context, sizeof *job.scores);
+    if (!job.scores) {
+        status = QN_NOMEM(err, "the scores of a window");
+        goto done;
+    }
+    QN_TRY_TO(done, score_text(&job, ids, (int64_t)n, err));
+    const sums s = job.sums;
     const double count = (double)s.n, mean = s.nll / count;
     const double variance = fmax(s.nll_squared / count - mean * mean, 0);
     *out = (qn_ppl){.tokens = s.n,
@@ -133,6 +178,8 @@ qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
                     .same = (double)s.n_same / count};
 
 done:
+    qn_pool_destroy(job.pool);
+    qn_free(job.scores);
     qn_free(ids);
     qn_buf_deinit(&text);
     return status;

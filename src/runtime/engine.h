@@ -84,6 +84,10 @@ typedef struct qn_run_input {
     int64_t n;
     const struct qn_media *media; // media.h; NULL: it has no images
 } qn_run_input;
+// After how many tokens logits are wanted: the last ones.
+static inline int64_t qn_logits_rows(const qn_logits_opts *opts, int64_t n) {
+    return opts->all_rows ? n : opts->last_rows ? opts->last_rows : 1;
+}
 // Runs a sequence from nothing, and fills `out` (see quern.h): by the plans, or by the reference
 // interpreter in a reference engine. Nothing is checked here but what the graph checks itself;
 // images of the options are not looked at.

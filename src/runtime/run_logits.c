@@ -1,5 +1,6 @@
 // Whole sequences from an empty state, through the plans, in chunks of rows.
 #include "runtime/run_many.h"
+#include "runtime/watch.h"
 
 #include "core/mem.h"
 #include "core/structs.h"
@@ -39,7 +40,7 @@ qn_status qn_logits_init(qn_logits *out, qn_err *err) {
 }
 
 void qn_logits_collect(qn_logits *out, const qn_runner *runner, const qn_many_rows *rows) {
-    const int64_t at = out->n_rows == out->n_tokens ? rows->first : 0;
+    const int64_t at = rows->first + rows->rows - rows->outs - (out->n_tokens - out->n_rows);
     for (int64_t i = 0; i < rows->outs; i++)
         memcpy(out->logits + (at + i) * out->n_vocab,
                qn_runner_row(runner, "logits", rows->out + i),
@@ -81,8 +82,7 @@ static qn_status predict(qn_logits *out, qn_runner *runner, int64_t first, const
 }
 
 static qn_status run_chunks(qn_logits *out, qn_runner *runner, const qn_run_input *input,
-                            int64_t chunk, const qn_logits_opts *opts, int32_t adapter,
-                            qn_err *err) {
+                            int64_t chunk, qn_watch *watch, int32_t adapter, qn_err *err) {
     qn_seq *seq = NULL;
     float *before = NULL;
     qn_status status = QN_OK;
@@ -99,16 +99,20 @@ static qn_status run_chunks(qn_logits *out, qn_runner *runner, const qn_run_inpu
             .seq = seq,
             .ids = input->ids + first,
             .rows = rows,
-            .outs = out->n_rows == n ? rows : first + rows == n,
+            .outs = qn_min(rows, qn_max(0, first + rows - (n - out->n_rows))),
             .media = input->media,
         };
-        QN_TRY_TO(done, qn_runner_step(runner, &segment, 1, err));
+        status = qn_runner_step(runner, &segment, 1, err);
+        if (status == QN_STOPPED)
+            status = QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)first,
+                             (long long)n);
+        if (status) break;
         qn_logits_collect(out, runner,
                           &(qn_many_rows){.first = first, .rows = rows, .outs = segment.outs});
         QN_TRY_TO(done, qn_runner_failure(runner, err));
         if (out->mtp) QN_TRY_TO(done, predict(out, runner, first, &segment, before, err));
         const int64_t end = first + rows;
-        if (end < n && opts->progress && !opts->progress(opts->progress_arg, end, n)) {
+        if (end < n && !qn_watch_tell(watch, end)) {
             status = QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)end,
                              (long long)n);
             break;
@@ -132,23 +136,28 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const qn_run_in
     int64_t chunk = qn_engine_chunk(engine, opts->naive ? n : opts->chunk);
     if (chunk > n) chunk = n;
     qn_logits result =
-        QN_INIT(qn_logits, .n_rows = opts->all_rows ? n : 1, .n_vocab = hp->vocab,
+        QN_INIT(qn_logits, .n_rows = qn_logits_rows(opts, n), .n_vocab = hp->vocab,
                 .n_hidden = opts->hidden ? hp->layers + 1 : 0, .n_tokens = n, .width = hp->width,
                 .n_mtp = !opts->mtp       ? 0
                          : opts->all_rows ? n - 1
                                           : 1);
+    qn_watch watch;
+    qn_watch_init(&watch, opts->progress, opts->progress_arg, n);
+    const bool is_watched = opts->progress && !engine->team; // ranks go through a step together
     const qn_runner_opts runner_opts = {.engine = engine,
                                         .hidden = opts->hidden,
                                         .context = n,
                                         .rows = chunk,
-                                        .outs = opts->all_rows ? chunk : 1,
+                                        .outs = qn_min(chunk, result.n_rows),
                                         .segs = 1,
-                                        .n_seqs = 1};
+                                        .n_seqs = 1,
+                                        .go_on = is_watched ? qn_watch_goes_on : NULL,
+                                        .go_on_arg = &watch};
     qn_runner *runner = NULL;
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_logits_init(&result, err));
     QN_TRY_TO(done, qn_runner_create(&runner, &runner_opts, err));
-    QN_TRY_TO(done, run_chunks(&result, runner, input, chunk, opts, adapter, err));
+    QN_TRY_TO(done, run_chunks(&result, runner, input, chunk, &watch, adapter, err));
     *out = result;
     result = QN_INIT(qn_logits);
 

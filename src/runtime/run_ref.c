@@ -69,12 +69,12 @@ typedef struct watched {
 } watched;
 
 // Copies the rows of this step's outputs to their place in `out`.
-static void collect(qn_logits *out, const qn_ref *ref, int64_t first, int64_t rows, bool all_rows) {
+static void collect(qn_logits *out, const qn_ref *ref, int64_t first, int64_t rows, int64_t outs) {
     int64_t n = 0;
     const float *logits = qn_ref_output(ref, "logits", &n);
     if (n && out->logits)
-        memcpy(out->logits + (all_rows ? first * out->n_vocab : 0), logits,
-               (size_t)n * sizeof *logits);
+        memcpy(out->logits + (first + rows - outs - (out->n_tokens - out->n_rows)) * out->n_vocab,
+               logits, (size_t)n * sizeof *logits);
     for (int64_t i = 0; i < out->n_hidden; i++) {
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)i);
@@ -91,14 +91,13 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
     int32_t accepted = 0; // rows that the step before left in the log of recurrent layers
     for (int64_t first = 0; first < n; first += chunk) {
         const int64_t rows = n - first < chunk ? n - first : chunk;
-        const bool is_last = first + rows == n;
+        const int64_t outs = qn_min(rows, qn_max(0, first + rows - (n - out->n_rows)));
         w->first = first;
         const int32_t seg_row[2] = {0, (int32_t)rows}, past = (int32_t)first;
-        const int32_t last_row = (int32_t)(rows - 1);
         qn_step step = {
             .n_rows = rows,
             .n_segs = 1,
-            .n_out = opts->all_rows ? rows : is_last,
+            .n_out = outs,
             .ids = ids + first,
             .pos = t->pos + first * 4,
             .row_seg = t->zeros,
@@ -109,11 +108,11 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
             .seg_slot = t->zeros,
             .seg_accept = &accepted,
             .seg_adapter = &w->adapter,
-            .row_out = opts->all_rows ? t->rows : &last_row,
+            .row_out = t->rows + rows - outs,
         };
         give_rows(&step, t, first);
         QN_TRY(qn_ref_run(ref, &step, err));
-        collect(out, ref, first, rows, opts->all_rows);
+        collect(out, ref, first, rows, outs);
         accepted = (int32_t)rows;
     }
     return QN_OK;
@@ -170,7 +169,7 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const qn_ru
     const int64_t n = input->n;
     const bool is_hidden = opts->hidden || opts->mtp; // the head reads the last of them
     qn_logits result =
-        QN_INIT(qn_logits, .n_rows = opts->all_rows ? n : 1, .n_vocab = model->hparams->vocab,
+        QN_INIT(qn_logits, .n_rows = qn_logits_rows(opts, n), .n_vocab = model->hparams->vocab,
                 .n_hidden = is_hidden ? model->hparams->layers + 1 : 0, .n_tokens = n,
                 .width = model->hparams->width,
                 .n_mtp = !opts->mtp       ? 0
