@@ -482,6 +482,12 @@ static inline bool rig_has_ops(const char *device, const char *text) {
     return has;
 }
 
+// TEST_DEVICE leaves that device's variants, and the first of all, which they are compared with.
+static inline bool rig_is_asked(const char *device) {
+    const char *asked = getenv("TEST_DEVICE");
+    return !asked || strncmp(device, asked, strlen(asked)) == 0;
+}
+
 // The steps on every device that has the caches, from nothing; all leave the numbers of the first.
 static inline void assert_devices_agree(const char *text, qn_cache_type cache,
                                         const rig_step *steps, int n_steps, bool has_odd,
@@ -489,6 +495,7 @@ static inline void assert_devices_agree(const char *text, qn_cache_type cache,
     const device_list devices = list_devices();
     trace want[2] = {{0}};
     for (int d = 0; d < devices.n; d++) {
+        if (d > 0 && !rig_is_asked(devices.names[d])) continue;
         if (!rig_has_cache(devices.names[d], cache)) continue;
         if (!rig_has_ops(devices.names[d], text)) continue;
         for (int by_calls = 0; by_calls < 2; by_calls++) {

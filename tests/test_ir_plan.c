@@ -269,6 +269,7 @@ static qn_plan_call roll_call(dice *d) {
                       .stage = (int32_t)roll(d, 4),
                       .layer = (int32_t)roll(d, 4) - 1,
                       .rows = {1 + roll(d, 2), QN_SYM_T}};
+    if (qn_op_get(c.op)->folds) c.op = QN_OP_ADD; // its result would want a buffer of one row
     roll_attrs(d, &c.attrs, c.op);
     c.n_in = (int)roll(d, QN_MAX_IN + 1);
     c.n_out = (int)roll(d, QN_MAX_OUT + 1);
@@ -438,6 +439,7 @@ static void the_verifier_sees_what_text_cannot_say(void **state) {
     REFUSED(c->n_in = QN_MAX_IN + 1, "10 arguments");
     REFUSED(c->n_temp = -1, "-1 temporary");
     REFUSED(c->op = QN_OP_COUNT, "op ");
+    REFUSED(c->op = QN_OP_SUM_SQUARES, "1 rows, but buffer");
     REFUSED(c->layer = -2, "layer -2");
     REFUSED(c->kernel = NULL, "call 1 has no kernel");
     REFUSED(c->in[0].place = QN_PLACE_COUNT, "place 8 of 8");

@@ -12,6 +12,7 @@
 #define IN(i)        (1u << (i))
 #define LOGS(inputs) .logs = (inputs)
 #define VIEW         .is_view = true
+#define FOLDS        .folds = true
 #define PLAIN        .is_view = false
 #define BOTH(a, b)   a, b
 

@@ -149,6 +149,7 @@ typedef struct qn_op_info {
     uint32_t packs; // bit per result: activations packed as the attribute `form` says
     uint32_t logs;  // bit per input: what is logged of a row that may be rolled back
     bool is_view;   // the result can lie inside the first input; see qn_node_is_view
+    bool folds;     // all rows become one
 } qn_op_info;
 
 typedef struct qn_attr_info {

@@ -150,7 +150,10 @@ static qn_status check_use(const qn_plan *plan, size_t i, const qn_plan_arg *arg
                           arg->place == QN_PLACE_INPUT || arg->place == QN_PLACE_TABLE;
     if (is_written && is_fixed)
         return QN_FAIL(err, FORMAT, "%s %d is written", qn_place_name(arg->place), arg->index);
-    if (is_written) QN_TRY(check_rows(plan, arg, &plan->calls[i].rows, err));
+    const qn_dim one = {.n = 1};
+    const qn_plan_call *call = &plan->calls[i];
+    if (is_written)
+        QN_TRY(check_rows(plan, arg, qn_op_get(call->op)->folds ? &one : &call->rows, err));
     if (arg->place != QN_PLACE_BUFFER) return QN_OK;
     const qn_plan_buffer *b = &plan->buffers[arg->index];
     if ((size_t)b->first <= i && i <= (size_t)b->last) return QN_OK;
