@@ -65,7 +65,7 @@ class Model(Handle):
     copied where they are `bytes` or can be written to.
 
     Options have the names and meanings of qn_engine_opts in quern.h; choices are texts: numerics
-    "exact", "balanced", "fast", "tensor"; cache_type "f32", "f16", "q8_0", "q4_0", "q8_0r", "q4_0r";
+    "exact", "balanced", "fast", "tensor"; cache_type "f32", "f16", "q8_0", "q4_0", "q8_0r", "q4_0r"; numa "auto", "off";
     device as `quern devices` names them. `progress(done, total)` is called while the weights are
     read and may return False to stop; `log(level, message)` is called with what the library has to
     say. Both are called on the thread that computes, which is one of the package's own if the main
@@ -98,6 +98,7 @@ class Model(Handle):
         rope_scaling: Optional[str] = None,
         rope_factor: float = 0,
         rope_original: int = 0,
+        numa: str = "auto",
         progress: Optional[Progress] = None,
         log: Optional[Callable[[str, str], Any]] = None,
     ) -> None:
@@ -121,6 +122,7 @@ class Model(Handle):
                 "rope_original": rope_original,
                 "numerics": choice("numerics", numerics, "qn_numerics"),
                 "cache_type": choice("cache_type", cache_type, "qn_cache_type"),
+                "numa": choice("numa", numa, "qn_numa_use"),
             },
         )
         for name, value in (("cache_dir", cache_dir), ("mmproj", mmproj), ("profile", profile)):
