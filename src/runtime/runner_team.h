@@ -49,7 +49,7 @@ struct qn_runner_team {
     bool is_met; // all ranks have it
     qn_shared_plan model, head;
     qn_team_letter orders[QN_MAX_LANES]; // of rank 0: of each lane's step
-    qn_ranks_request *receives, *sends; // (cuts, parts), (cuts, ranks)
+    qn_ranks_request *receives, *sends;  // (cuts, parts), (cuts, ranks)
 };
 
 // Tells the other ranks of a runner, or (of them) answers: all have it, or none has.
