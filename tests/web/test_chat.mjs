@@ -485,7 +485,7 @@ test('the key is asked for, and kept for the tab', { key: true, server: { key: '
 test('a key that is not given can be given later', { key: true, server: { key: 'secret' } }, async ({ page, ui }) => {
   await page.waitForSelector('#key[open]');
   await ui.press('Cancel');
-  check((await ui.text('#banner')).includes('only with its key'), 'it does not say what is missing');
+  await page.waitForFunction(() => document.querySelector('#banner')?.textContent.includes('only with its key'));
   await page.fill('#prompt', 'say hi');
   await page.press('#prompt', 'Enter');
   await page.waitForSelector('#key[open]');
